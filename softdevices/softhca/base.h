@@ -1,9 +1,47 @@
-/* Lists, timers, knobs and the names of the counters. */
+/*
+ * Layer base: lists, timers, knobs, counters, the port and the engine of the process.
+ *
+ * One engine per process: a thread, an epoll set, one socket to each peer process. Each ibv_context of the process is
+ * a port of that engine with a LID of its own; ports of one process reach each other without a socket.
+ *
+ * Each layer has one header, which includes the header of the layer below. A file includes the header of its own
+ * layer, so a call to a higher layer does not compile; README.md has the order of the files.
+ *
+ * Locks, in the order in which they are taken:
+ *   engine (engine_lock)  everything but the rings below: tables, states, connections, timers. A ticket lock, held by
+ *                         the HCA thread while it works and by control verbs. Data verbs never take it.
+ *   qp->post_mu, rq->mu   serialise the producers of a work queue; the HCA thread consumes without them.
+ *   cq->mu, event queue   leaves.
+ *   engine.doorbell_mu    the ready list and the sleeping flag; a leaf.
+ */
 #ifndef BASE_H
 #define BASE_H
 
+#define _GNU_SOURCE
+#include <infiniband/tm_types.h>
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
+#include <sys/uio.h>
+
+#include "softhca.h"
+
+/* The header's macros would rename what is defined here. */
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+#define EXPORT __attribute__((visibility("default")))
+#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+enum {
+	MAX_SGE = 30,
+	LIDS_PER_SLOT = 64,
+	SLOTS = 767,		  /* unicast LIDs end at 0xbfff */
+	LIDS = SLOTS * LIDS_PER_SLOT + 1,
+};
 
 /* ---- lists and timers ---- */
 
@@ -47,7 +85,7 @@ struct timer {
 
 /* Work for the HCA thread: a QP with new requests, a queue of list operations, a failed CQ. */
 struct work {
-	struct list link; /* in engine.ready while queued; guarded by engine.doorbell_mu */
+	struct list link; /* in the list of ready work while queued; guarded by engine.doorbell_mu */
 	bool queued;
 	void (*run)(struct work *w);
 };
@@ -78,8 +116,6 @@ struct knobs {
 	bool pages; /* regions keep their physical pages: pages.c */
 };
 
-int knobs_read(struct knobs *k); /* 0, or -1 after a message on stderr */
-
 /* ---- counters ---- */
 
 #define COUNTERS(X)                                                                                                  \
@@ -96,5 +132,88 @@ enum counter {
 #undef X
 	COUNTER_COUNT
 };
+
+/* ---- ports ---- */
+
+struct event_queue {
+	pthread_mutex_t mu;
+	struct list events;
+	int fd; /* eventfd, a semaphore: never fewer tokens than events */
+};
+
+struct hca_ctx {
+	struct knobs knobs;
+	struct list link; /* engine.ports */
+	uint16_t lid;
+	bool paused, fatal, port_down;
+	struct list held; /* packets that arrived while paused */
+	struct list qps, cqs;
+	uint64_t rng;
+	uint64_t seen[FAIL_KINDS];
+	struct event_queue async;
+	pthread_mutex_t ack_mu; /* acknowledged events, and the destroyers that wait for them */
+	pthread_cond_t ack_cond;
+	_Atomic uint64_t counters[COUNTER_COUNT];
+	struct verbs_context v; /* ends with the ibv_context; must be last */
+};
+
+/* ---- the engine ---- */
+
+struct engine {
+	/* The ticket lock. */
+	pthread_mutex_t mu;
+	pthread_cond_t cond;
+	uint64_t ticket, serving;
+
+	pthread_mutex_t doorbell_mu;
+	struct list ready;
+	bool sleeping;
+
+	bool running;
+	bool stop;
+	bool may_readv;
+	bool reads_self; /* process_vm_readv works at least on ourselves */
+	int pid;
+	int epfd, doorbell_fd, dirfd;
+	pthread_t thread;
+	char dir[256];
+	uint64_t rng;
+	bool seeded;
+	struct list ports, timers;
+	struct list local; /* packets between ports of this process */
+	struct hca_ctx *by_lid[LIDS];
+};
+
+extern struct engine engine;
+
+/* engine.c */
+uint64_t now_ns(void);
+void engine_lock(void);
+void engine_unlock(void);
+void engine_wake(void);
+void ring_doorbell(struct work *w);
+void work_cancel(struct work *w);
+struct work *work_next(void);
+bool work_none(void);
+void timer_arm(struct timer *t, uint64_t at);
+void timer_stop(struct timer *t);
+unsigned timers_run(void);
+uint64_t timers_until(void);
+
+/* port.c */
+void debug(struct hca_ctx *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool fail_now(struct hca_ctx *ctx, enum fail_kind kind);
+uint64_t next_random(uint64_t *state);
+bool chance(struct hca_ctx *ctx, unsigned per_thousand);
+
+static inline struct hca_ctx *to_ctx(struct ibv_context *c)
+{
+	return container_of(c, struct hca_ctx, v.context);
+}
+
+static inline void count(struct hca_ctx *ctx, enum counter c, uint64_t n)
+{
+	atomic_fetch_add_explicit(&ctx->counters[c], n, memory_order_relaxed);
+}
 
 #endif

@@ -3,7 +3,7 @@
  * unmapped under a registration is then an error and no SIGSEGV. (A real device holds the pages, so it is no SIGSEGV
  * there either.)
  */
-#include "hca.h"
+#include "wire.h"
 
 struct cursor {
 	struct iovec v[MAX_SGE + 4];

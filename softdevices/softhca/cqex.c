@@ -1,5 +1,5 @@
 /* The extended way of polling: start, next, end, and a reader for each field. */
-#include "hca.h"
+#include "verbs.h"
 
 static struct hca_cq *of(struct ibv_cq_ex *pub)
 {

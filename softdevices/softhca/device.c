@@ -1,5 +1,5 @@
 /* The device: listing, opening, closing, and its attributes. */
-#include "hca.h"
+#include "verbs.h"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -54,6 +54,67 @@ EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
 	(void)device;
 	return htobe64(guid(0));
+}
+
+EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
+{
+	struct hca_ctx *ctx = to_ctx(context);
+
+	if (ctx->fatal)
+		return EIO;
+	*a = (struct ibv_device_attr){
+		.fw_ver = "soft", .node_guid = htobe64(guid(ctx->lid)), .sys_image_guid = htobe64(guid(0)),
+		.max_mr_size = UINT64_MAX, .page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE), .max_qp = 200000,
+		.max_qp_wr = MAX_WR, .max_sge = MAX_SGE, .max_sge_rd = MAX_SGE, .max_cq = 1 << 20, .max_cqe = MAX_CQE,
+		.max_mr = 1 << 22, .max_pd = 1 << 20, .max_qp_rd_atom = (int)ctx->knobs.max_rd,
+		.max_res_rd_atom = (int)ctx->knobs.max_rd * 200000, .max_qp_init_rd_atom = (int)ctx->knobs.max_rd,
+		.atomic_cap = IBV_ATOMIC_HCA, .max_srq = 1 << 16, .max_srq_wr = MAX_WR, .max_srq_sge = MAX_SGE,
+		.max_pkeys = (uint16_t)ctx->knobs.npkeys, .local_ca_ack_delay = 15, .phys_port_cnt = 1,
+		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
+				    IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID,
+	};
+	return 0;
+}
+
+static int hca_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *in,
+			       struct ibv_device_attr_ex *attr, size_t size)
+{
+	struct hca_ctx *ctx = to_ctx(context);
+	struct ibv_device_attr_ex a;
+	int err;
+
+	if (in && in->comp_mask)
+		return EINVAL;
+	memset(&a, 0, sizeof(a));
+	err = ibv_query_device(context, &a.orig_attr);
+	if (err)
+		return err;
+	a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
+	a.phys_port_cnt_ex = 1;
+	if (ctx->knobs.tm)
+		a.tm_caps = (struct ibv_tm_caps){ .max_rndv_hdr_size = TM_RNDV_HDR, .max_num_tags = ctx->knobs.max_tags,
+						  .flags = IBV_TM_CAP_RC, .max_ops = ctx->knobs.max_ops, .max_sge = 1 };
+	memset(attr, 0, size);
+	memcpy(attr, &a, MIN(size, sizeof(a)));
+	return 0;
+}
+
+static int hca_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
+{
+	struct hca_ctx *ctx = to_ctx(context);
+	struct ibv_port_attr a = {
+		.state = ctx->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096,
+		.active_mtu = IBV_MTU_4096, .gid_tbl_len = 1, .max_msg_sz = (uint32_t)ctx->knobs.max_msg,
+		.pkey_tbl_len = (uint16_t)ctx->knobs.npkeys, .lid = ctx->lid, .sm_lid = 0, .max_vl_num = 1, .active_width = 2,
+			.active_speed = 32,
+		.phys_state = ctx->port_down ? 3 : 5, .link_layer = IBV_LINK_LAYER_INFINIBAND,
+	};
+
+	if (port != 1)
+		return EINVAL;
+	memset(attr, 0, size);
+	memcpy(attr, &a, MIN(size, sizeof(a)));
+	return 0;
 }
 
 static void fill_ops(struct hca_ctx *ctx)
@@ -143,67 +204,6 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	pthread_mutex_destroy(&ctx->ack_mu);
 	pthread_cond_destroy(&ctx->ack_cond);
 	free(ctx);
-	return 0;
-}
-
-EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
-{
-	struct hca_ctx *ctx = to_ctx(context);
-
-	if (ctx->fatal)
-		return EIO;
-	*a = (struct ibv_device_attr){
-		.fw_ver = "soft", .node_guid = htobe64(guid(ctx->lid)), .sys_image_guid = htobe64(guid(0)),
-		.max_mr_size = UINT64_MAX, .page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE), .max_qp = 200000,
-		.max_qp_wr = MAX_WR, .max_sge = MAX_SGE, .max_sge_rd = MAX_SGE, .max_cq = 1 << 20, .max_cqe = MAX_CQE,
-		.max_mr = 1 << 22, .max_pd = 1 << 20, .max_qp_rd_atom = (int)ctx->knobs.max_rd,
-		.max_res_rd_atom = (int)ctx->knobs.max_rd * 200000, .max_qp_init_rd_atom = (int)ctx->knobs.max_rd,
-		.atomic_cap = IBV_ATOMIC_HCA, .max_srq = 1 << 16, .max_srq_wr = MAX_WR, .max_srq_sge = MAX_SGE,
-		.max_pkeys = (uint16_t)ctx->knobs.npkeys, .local_ca_ack_delay = 15, .phys_port_cnt = 1,
-		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
-				    IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID,
-	};
-	return 0;
-}
-
-int hca_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *in,
-			struct ibv_device_attr_ex *attr, size_t size)
-{
-	struct hca_ctx *ctx = to_ctx(context);
-	struct ibv_device_attr_ex a;
-	int err;
-
-	if (in && in->comp_mask)
-		return EINVAL;
-	memset(&a, 0, sizeof(a));
-	err = ibv_query_device(context, &a.orig_attr);
-	if (err)
-		return err;
-	a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
-	a.phys_port_cnt_ex = 1;
-	if (ctx->knobs.tm)
-		a.tm_caps = (struct ibv_tm_caps){ .max_rndv_hdr_size = TM_RNDV_HDR, .max_num_tags = ctx->knobs.max_tags,
-						  .flags = IBV_TM_CAP_RC, .max_ops = ctx->knobs.max_ops, .max_sge = 1 };
-	memset(attr, 0, size);
-	memcpy(attr, &a, MIN(size, sizeof(a)));
-	return 0;
-}
-
-int hca_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
-{
-	struct hca_ctx *ctx = to_ctx(context);
-	struct ibv_port_attr a = {
-		.state = ctx->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096,
-		.active_mtu = IBV_MTU_4096, .gid_tbl_len = 1, .max_msg_sz = (uint32_t)ctx->knobs.max_msg,
-		.pkey_tbl_len = (uint16_t)ctx->knobs.npkeys, .lid = ctx->lid, .sm_lid = 0, .max_vl_num = 1, .active_width = 2,
-			.active_speed = 32,
-		.phys_state = ctx->port_down ? 3 : 5, .link_layer = IBV_LINK_LAYER_INFINIBAND,
-	};
-
-	if (port != 1)
-		return EINVAL;
-	memset(attr, 0, size);
-	memcpy(attr, &a, MIN(size, sizeof(a)));
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* Queues of events behind a descriptor: of a completion channel, and the asynchronous ones of a context. */
-#include "hca.h"
+#include "queues.h"
 
 #include <poll.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * requests back later and a few at a time, its send and its receive queue in no order, and other completions come in
  * between.
  */
-#include "hca.h"
+#include "requests.h"
 
 enum { STEP = 4 }; /* requests that are given back at once at most */
 
@@ -12,8 +12,8 @@ static bool flush_one(struct hca_qp *qp)
 {
 	bool receives_first = qp->own_rq && next_random(&qp->ctx->rng) % 2;
 
-	return (receives_first && responder_flush_one(qp)) || requester_flush_one(qp) || tm_flush_one(qp) ||
-	       responder_flush_one(qp);
+	return (receives_first && responder_flush_one(qp)) || requester_flush_one(qp) ||
+	       (qp->matcher && qp->matcher->flush_one(qp)) || responder_flush_one(qp);
 }
 
 static void soon(struct hca_qp *qp)

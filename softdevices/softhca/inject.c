@@ -1,5 +1,5 @@
 /* What softhca.h promises: counters, and things that happen to a device. */
-#include "hca.h"
+#include "verbs.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* The state machine of a queue pair: which transitions there are, and what each must and may be given. */
-#include "hca.h"
+#include "verbs.h"
 
 #include <stdlib.h>
 
@@ -129,7 +129,7 @@ static void reset(struct hca_qp *qp)
 {
 	qp_bump(qp);
 	qp_timer_stop(qp);
-	tm_forget(qp);
+	qp_forget_jobs(qp);
 	qp_set_state(qp, IBV_QPS_RESET);
 	cq_forget((struct hca_cq *)qp->pub.send_cq, qp, NULL);
 	cq_forget((struct hca_cq *)qp->pub.recv_cq, qp, NULL);

@@ -1,5 +1,5 @@
 /* Protection domains and memory regions. */
-#include "hca.h"
+#include "queues.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -10,7 +10,7 @@
  *
  * Needs io_uring, and CAP_SYS_ADMIN for the numbers. Only memory that may be written to can be registered then.
  */
-#include "hca.h"
+#include "queues.h"
 
 #include <fcntl.h>
 #include <linux/io_uring.h>

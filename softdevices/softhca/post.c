@@ -1,5 +1,5 @@
 /* Posting of send requests: they are checked as far as a provider can, copied, and the HCA thread is woken. */
-#include "hca.h"
+#include "queues.h"
 
 static int check_flags(struct hca_qp *qp, const struct ibv_send_wr *wr)
 {

@@ -6,7 +6,7 @@
  * if there is no peer (GONE, or no connection), or if SOFTHCA_DROP takes it; then the QP's timer runs, and
  * everything from the oldest on is sent again.
  */
-#include "hca.h"
+#include "requests.h"
 
 #include <stdlib.h>
 
@@ -54,7 +54,7 @@ static void complete(struct hca_qp *qp, enum ibv_wc_status status)
 
 	if (w->flags & WQE_DEVICE) {
 		atomic_store(&qp->sq_freed, i + 1);
-		tm_device_done(qp, w, status);
+		qp->matcher->device_done(qp, w, status);
 		return;
 	}
 	if (status == IBV_WC_SUCCESS && !(w->flags & WQE_SIGNALED))
@@ -68,14 +68,6 @@ static void complete(struct hca_qp *qp, enum ibv_wc_status status)
 		false);
 }
 
-/* The QP is in the error state: nothing is sent any more. */
-void requester_stop(struct hca_qp *qp)
-{
-	qp->sq_next = qp->sq_una;
-	qp->rd_out = 0;
-	qp->lost = qp->failing = false;
-}
-
 /* The oldest request of a QP in the error state ends. False: there is none. */
 bool requester_flush_one(struct hca_qp *qp)
 {
@@ -87,7 +79,7 @@ bool requester_flush_one(struct hca_qp *qp)
 }
 
 /* The request at index ends with an error, after all that precede it; and the rest is flushed. */
-void requester_fail(struct hca_qp *qp, uint32_t index, enum ibv_wc_status status)
+static void requester_fail(struct hca_qp *qp, uint32_t index, enum ibv_wc_status status)
 {
 	qp->failing = true;
 	qp->sq_fail = index;
@@ -106,7 +98,7 @@ static uint64_t ack_timeout(const struct hca_qp *qp)
 }
 
 /* Something under way did not get there. A timeout of 0 is for ever. */
-void requester_lost(struct hca_qp *qp)
+static void requester_lost(struct hca_qp *qp)
 {
 	if (!may_send(qp) || qp->sq_una == qp->sq_next)
 		return;
@@ -276,8 +268,8 @@ static bool send_next(struct hca_qp *qp)
 	if (!here && !ctx->port_down) {
 		c = wire_to(qp->dlid);
 		if (c && c->state == CONN_GREETING) {
-			list_del(&qp->conn_link);
-			list_add_tail(&c->waiters, &qp->conn_link);
+			list_del(&qp->conn_wait.link);
+			list_add_tail(&c->waiters, &qp->conn_wait.link);
 			return false;
 		}
 	}
@@ -343,6 +335,14 @@ static void check_drained(struct hca_qp *qp)
 		async_event(qp->ctx, IBV_EVENT_SQ_DRAINED, qp);
 }
 
+static void proceed(struct hca_qp *qp)
+{
+	if (qp->matcher)
+		qp->matcher->pump(qp);
+	advance(qp);
+	check_drained(qp);
+}
+
 void requester_run(struct work *work)
 {
 	struct hca_qp *qp = container_of(work, struct hca_qp, work);
@@ -350,12 +350,10 @@ void requester_run(struct work *work)
 	if (qp->ctx->paused)
 		return; /* "resume" rings the doorbell of all */
 	if (qp->state == IBV_QPS_ERR) {
-		qp_flush(qp);
+		qp->flush(qp);
 		return;
 	}
-	tm_pump(qp);
-	advance(qp);
-	check_drained(qp);
+	proceed(qp);
 }
 
 static void account(struct hca_qp *qp, const struct wqe *w)
@@ -543,9 +541,7 @@ void requester_response(struct hca_qp *qp, struct pkt *p)
 		requester_fail(qp, qp->sq_fail, qp->fail_status);
 		return;
 	}
-	tm_pump(qp);
-	advance(qp);
-	check_drained(qp);
+	proceed(qp);
 }
 
 /* A connection broke: what went over it and has no answer did not get there. */

@@ -5,7 +5,7 @@
  * The answer is on its way before the program sees the completion: a program that ends at once must not take the
  * answer with it.
  */
-#include "hca.h"
+#include "requests.h"
 
 #include <stdlib.h>
 
@@ -241,10 +241,8 @@ enum ibv_wc_status responder_move(struct hca_qp *qp, struct pkt *p, const struct
 
 static void request_send(struct hca_qp *qp, struct pkt *p)
 {
-	struct hca_srq *srq = to_srq(qp->pub.srq);
-
-	if (srq && srq->tm)
-		tm_receive(qp, p);
+	if (qp->matcher)
+		qp->matcher->receive(qp, p);
 	else
 		responder_receive(qp, p, IBV_WC_RECV, 0);
 }

@@ -1,5 +1,5 @@
 /* Receive queues, of a QP or shared. */
-#include "hca.h"
+#include "queues.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * N.sock; it has LIDS_PER_SLOT LIDs. A process that dies loses the lock: the next process that scans the directory
  * takes the slot or removes it. A directory with nothing in it is removed.
  */
-#include "hca.h"
+#include "wire.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,6 +17,11 @@
 #include <unistd.h>
 
 static char dir_path[300];
+
+/* The slots of this process. */
+static struct slot_hold {
+	int lock_fd, listen_fd; /* lock_fd 0: not ours */
+} held[SLOTS];
 
 /* The directory, ours and closed to others. -1 with errno. */
 int dir_open(const char *dir)
@@ -132,7 +137,7 @@ static void sweep(void)
 	rewinddir(d);
 	while ((e = readdir(d)))
 		if (sscanf(e->d_name, "%d.loc%c", &slot, &dot) == 2 && slot >= 0 && slot < SLOTS &&
-		    !engine.held[slot].lock_fd && (lock = lock_slot(slot, 0)) >= 0)
+		    !held[slot].lock_fd && (lock = lock_slot(slot, 0)) >= 0)
 			remove_slot(slot, lock);
 	closedir(d);
 }
@@ -142,21 +147,21 @@ static int take_slot(int *out)
 	for (int slot = 0; slot < SLOTS; slot++) {
 		int fd;
 
-		if (engine.held[slot].lock_fd)
+		if (held[slot].lock_fd)
 			continue;
 		fd = lock_slot(slot, O_CREAT);
 		if (fd == -1)
 			continue;
 		if (fd < 0)
 			return errno;
-		engine.held[slot].listen_fd = listen_at(slot);
-		if (engine.held[slot].listen_fd < 0) {
+		held[slot].listen_fd = listen_at(slot);
+		if (held[slot].listen_fd < 0) {
 			int err = errno;
 
 			remove_slot(slot, fd);
 			return err;
 		}
-		engine.held[slot].lock_fd = fd;
+		held[slot].lock_fd = fd;
 		*out = slot;
 		return 0;
 	}
@@ -177,7 +182,7 @@ int slots_take_lid(uint16_t *lid)
 	int slot, err = 0;
 
 	for (slot = 0; slot < SLOTS; slot++)
-		if (engine.held[slot].lock_fd && free_lid(slot))
+		if (held[slot].lock_fd && free_lid(slot))
 			break;
 	if (slot == SLOTS) {
 		/* Another process may have removed the empty directory just now. */
@@ -206,7 +211,7 @@ void slots_drop_lid(uint16_t lid)
 void slots_close(void)
 {
 	for (int slot = 0; slot < SLOTS; slot++) {
-		struct slot_hold *h = &engine.held[slot];
+		struct slot_hold *h = &held[slot];
 
 		if (!h->lock_fd)
 			continue;

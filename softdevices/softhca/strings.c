@@ -1,5 +1,5 @@
 /* Names of numbers. */
-#include "hca.h"
+#include "base.h"
 
 #define NAME(table, i) ((unsigned)(i) < sizeof(table) / sizeof(*(table)) && (table)[i] ? (table)[i] : "unknown")
 

@@ -1,83 +1,13 @@
-/* The list of a TM-SRQ, and the operations on it: posted here, executed later by the HCA thread, as hardware does. */
-#include "tm.h"
-
-#include <stdlib.h>
+/* The operations on the list of a TM-SRQ: posted here, executed later by the HCA thread, as hardware does. */
+#include "matching.h"
 
 static struct list all = { &all, &all }; /* engine lock */
 
-static uint32_t handle_of(const struct tm_entry *e)
-{
-	return (uint32_t)e->gen << 17 | e->index;
-}
-
-static void entry_free(struct tm_srq *tm, struct tm_entry *e)
-{
-	e->state = ENTRY_FREE;
-	e->gen = (e->gen + 1) & 0x7fff;
-	e->next_free = 0;
-	if (tm->free_head)
-		tm->table[tm->free_tail].next_free = e->index;
-	else
-		tm->free_head = e->index;
-	tm->free_tail = e->index;
-}
-
-/* One completion of the entry has been polled. Under cq->mu. */
-void tm_free_entry(struct tm_srq *tm, uint32_t index)
-{
-	struct tm_entry *e = &tm->table[index];
-
-	pthread_mutex_lock(&tm->mu);
-	if (!--e->pending && e->state == ENTRY_DONE)
-		entry_free(tm, e);
-	pthread_mutex_unlock(&tm->mu);
-}
-
-/* The completion of a signalled operation has been polled. Under cq->mu. */
-void tm_free_ops(struct tm_srq *tm, uint32_t op_index)
-{
-	pthread_mutex_lock(&tm->mu);
-	tm->ops_freed = op_index + 1;
-	pthread_mutex_unlock(&tm->mu);
-}
-
-/* Takes an entry out of the list; so many completions will name it. */
-void tm_consume(struct tm_srq *tm, struct tm_entry *e, unsigned completions)
-{
-	list_del(&e->link);
-	tm->inactive -= !e->active;
-	pthread_mutex_lock(&tm->mu);
-	e->state = ENTRY_DONE;
-	e->pending = (uint16_t)(e->pending + completions);
-	if (!e->pending)
-		entry_free(tm, e);
-	pthread_mutex_unlock(&tm->mu);
-}
-
-/* A completion that was promised to an entry does not come. */
-void tm_drop(struct tm_srq *tm, struct tm_entry *e)
-{
-	tm_free_entry(tm, e->index);
-}
-
+/* A completion of the list: of an operation, or of a rendezvous that the device has carried out. */
 void tm_push(struct tm_srq *tm, struct cqe *c)
 {
 	c->tm = tm;
 	cq_push(tm->srq->cq, c, false);
-}
-
-/* The oldest active entry that a tag fits. */
-struct tm_entry *tm_find(struct tm_srq *tm, uint64_t tag)
-{
-	struct list *l, *tmp;
-
-	list_for_each(l, tmp, &tm->entries) {
-		struct tm_entry *e = container_of(l, struct tm_entry, link);
-
-		if (e->active && (tag & e->mask) == e->tag)
-			return e;
-	}
-	return NULL;
 }
 
 static void set_count(struct tm_srq *tm, const struct tm_op *op)
@@ -112,7 +42,7 @@ static void op_done(struct tm_srq *tm, const struct tm_op *op, enum ibv_wc_opcod
 
 static void execute_add(struct tm_srq *tm, const struct tm_op *op)
 {
-	struct tm_entry *e = &tm->table[op->handle & 0x1ffff];
+	struct tm_entry *e = &tm->table[op->handle & TAGS_INDEX];
 
 	e->active = tm->sw == tm->hw && !tm->inactive;
 	tm->inactive += !e->active;
@@ -127,18 +57,13 @@ static void execute_add(struct tm_srq *tm, const struct tm_op *op)
 
 static void execute_del(struct tm_srq *tm, const struct tm_op *op)
 {
-	uint32_t i = op->handle & 0x1ffff;
-	struct tm_entry *e = i && i <= tm->max_tags ? &tm->table[i] : NULL;
-	bool listed;
+	struct tm_entry *e = tags_listed(tm, op->handle);
 
-	pthread_mutex_lock(&tm->mu);
-	listed = e && e->state == ENTRY_LISTED && handle_of(e) == op->handle;
-	pthread_mutex_unlock(&tm->mu);
-	if (!listed) {
+	if (!e) {
 		op_done(tm, op, IBV_WC_TM_DEL, IBV_WC_TM_ERR, NULL, 0);
 		return;
 	}
-	tm_consume(tm, e, op->flags & IBV_OPS_SIGNALED ? 1 : 0);
+	tags_consume(tm, e, op->flags & IBV_OPS_SIGNALED ? 1 : 0);
 	count(tm->srq->ctx, C_tm_deleted, 1);
 	op_done(tm, op, IBV_WC_TM_DEL, IBV_WC_SUCCESS, e, 0);
 }
@@ -220,19 +145,17 @@ static int take_entry(struct tm_srq *tm, struct ibv_ops_wr *wr, struct tm_op *op
 
 	if (wr->tm.add.num_sge < 0 || wr->tm.add.num_sge > 1)
 		return EINVAL;
-	if (!tm->free_head) {
+	e = tags_take(tm);
+	if (!e) {
 		debug(tm->srq->ctx, "the list of %u tags is full", tm->max_tags);
 		return ENOMEM;
 	}
-	e = &tm->table[tm->free_head];
-	tm->free_head = e->next_free;
-	e->state = ENTRY_POSTED;
 	e->pending = wr->flags & IBV_OPS_SIGNALED ? 1 : 0;
 	e->tag = wr->tm.add.tag;
 	e->mask = wr->tm.add.mask;
 	e->recv_wr_id = wr->tm.add.recv_wr_id;
 	e->sge = wr->tm.add.num_sge ? wr->tm.add.sg_list[0] : (struct ibv_sge){ 0, 0, 0 };
-	wr->tm.handle = op->handle = handle_of(e);
+	wr->tm.handle = op->handle = tags_handle(e);
 	return 0;
 }
 
@@ -285,30 +208,14 @@ int hca_post_srq_ops(struct ibv_srq *pub, struct ibv_ops_wr *wr, struct ibv_ops_
 
 struct tm_srq *tm_create(struct hca_srq *srq, struct ibv_tm_cap *cap)
 {
-	struct tm_srq *tm = calloc(1, sizeof(*tm));
+	struct tm_srq *tm = tags_new(cap);
 
 	if (!tm)
 		return NULL;
 	tm->srq = srq;
-	tm->max_tags = cap->max_num_tags;
-	tm->max_ops = cap->max_ops;
-	tm->table = calloc(tm->max_tags + 1, sizeof(*tm->table));
-	tm->ops = calloc(tm->max_ops, sizeof(*tm->ops));
-	if (!tm->table || !tm->ops) {
-		free(tm->table);
-		free(tm->ops);
-		free(tm);
-		return NULL;
-	}
-	pthread_mutex_init(&tm->mu, NULL);
-	list_init(&tm->entries);
 	list_init(&tm->timer.link);
 	tm->timer.fire = fire;
 	tm->work.run = run;
-	for (uint32_t i = 1; i <= tm->max_tags; i++) {
-		tm->table[i].index = i;
-		entry_free(tm, &tm->table[i]);
-	}
 	engine_lock();
 	list_add_tail(&all, &tm->link);
 	engine_unlock();
@@ -324,10 +231,7 @@ void tm_destroy(struct tm_srq *tm)
 	work_cancel(&tm->work);
 	cq_forget(tm->srq->cq, NULL, tm);
 	engine_unlock();
-	pthread_mutex_destroy(&tm->mu);
-	free(tm->table);
-	free(tm->ops);
-	free(tm);
+	tags_free(tm);
 }
 
 void tm_resume(struct hca_ctx *ctx)

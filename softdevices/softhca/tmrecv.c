@@ -1,5 +1,5 @@
 /* What happens to a message that arrives at a TM-SRQ, and rendezvous that the device carries out by itself. */
-#include "tm.h"
+#include "matching.h"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -60,7 +60,7 @@ static void entry_fails(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, str
 {
 	p->h.flags &= (uint8_t)~PKT_IMM;
 	responder_refuse(qp, p, theirs);
-	tm_consume(tm, e, 1);
+	tags_consume(tm, e, 1);
 	entry_done(qp, p, tm, e, (struct cqe){ .status = ours });
 	qp_error(qp);
 }
@@ -92,7 +92,7 @@ static void eager_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, str
 	}
 	responder_done(qp, p);
 	count(qp->ctx, C_tm_matched, 1);
-	tm_consume(tm, e, two ? 2 : 1);
+	tags_consume(tm, e, two ? 2 : 1);
 	if (two) { /* longer than a packet of the wire: MATCH comes with the first, the rest with the last */
 		p->h.flags &= (uint8_t)~PKT_IMM;
 		entry_done(qp, p, tm, e, c);
@@ -121,7 +121,7 @@ static void rndv_incomplete(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm,
 	}
 	responder_done(qp, p);
 	count(qp->ctx, C_tm_rndv_incomplete, 1);
-	tm_consume(tm, e, 1);
+	tags_consume(tm, e, 1);
 	entry_done(qp, p, tm, e,
 		   (struct cqe){ .status = IBV_WC_TM_RNDV_INCOMPLETE, .wc_flags = IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID,
 				 .byte_len = RNDV, .tm_tag = be64toh(h.tag), .tm_priv = ntohl(h.app_ctx) });
@@ -152,7 +152,7 @@ static void rndv_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, stru
 	responder_done(qp, p);
 	count(qp->ctx, C_tm_matched, 1);
 	count(qp->ctx, C_tm_rndv, 1);
-	tm_consume(tm, e, 2);
+	tags_consume(tm, e, 2);
 	entry_done(qp, p, tm, e, (struct cqe){ .wc_flags = IBV_WC_TM_MATCH, .tm_tag = be64toh(h.tag),
 					       .tm_priv = ntohl(h.app_ctx) });
 	list_add_tail(&qp->tm_waiting, &j->link);
@@ -187,7 +187,7 @@ static int check_length(const struct pkt *p, uint8_t opcode)
 }
 
 /* A message has come to a QP of a TM-SRQ. */
-void tm_receive(struct hca_qp *qp, struct pkt *p)
+static void receive(struct hca_qp *qp, struct pkt *p)
 {
 	struct tm_srq *tm = to_srq(qp->pub.srq)->tm;
 	uint8_t head[RNDV] = { 0 };
@@ -217,7 +217,7 @@ void tm_receive(struct hca_qp *qp, struct pkt *p)
 		return;
 	}
 	memcpy(&h, head, TMH);
-	e = tm_find(tm, be64toh(h.tag));
+	e = tags_find(tm, be64toh(h.tag));
 	if (!e)
 		unexpected(qp, p, tm);
 	else if (head[0] == IBV_TMH_EAGER)
@@ -258,7 +258,7 @@ static void queue_job(struct hca_qp *qp, struct tm_job *j)
 }
 
 /* Moves rendezvous that wait into the send queue. */
-void tm_pump(struct hca_qp *qp)
+static void pump(struct hca_qp *qp)
 {
 	while (!list_empty(&qp->tm_waiting) && qp->state == IBV_QPS_RTS && ring_ready(qp) &&
 	       atomic_load(&qp->sq_posted) - atomic_load(&qp->sq_freed) <= RING - 2)
@@ -277,7 +277,7 @@ static void job_done(struct hca_qp *qp, struct tm_job *j, enum ibv_wc_status sta
 }
 
 /* A request of the device is over. A FIN that fails shows in the state of the QP only. */
-void tm_device_done(struct hca_qp *qp, struct wqe *w, enum ibv_wc_status status)
+static void device_done(struct hca_qp *qp, struct wqe *w, enum ibv_wc_status status)
 {
 	if (w->opcode == IBV_WR_RDMA_READ)
 		job_done(qp, (struct tm_job *)(uintptr_t)w->wr_id, status);
@@ -289,13 +289,13 @@ static void drop_all(struct list *jobs)
 		struct tm_job *j = container_of(jobs->next, struct tm_job, link);
 
 		list_del(&j->link);
-		tm_drop(j->tm, j->entry);
+		tags_polled(j->tm, j->entry->index); /* the completion that was promised to it does not come */
 		free(j);
 	}
 }
 
 /* The QP is in error: what waits ends as what was sent does, and after it. False: nothing waits. */
-bool tm_flush_one(struct hca_qp *qp)
+static bool flush_one(struct hca_qp *qp)
 {
 	if (list_empty(&qp->tm_waiting))
 		return false;
@@ -304,8 +304,12 @@ bool tm_flush_one(struct hca_qp *qp)
 }
 
 /* The QP is destroyed; its work ends without completions. */
-void tm_forget(struct hca_qp *qp)
+static void forget(struct hca_qp *qp)
 {
 	drop_all(&qp->tm_active);
 	drop_all(&qp->tm_waiting);
 }
+
+const struct matcher tm_matcher = {
+	.receive = receive, .device_done = device_done, .pump = pump, .flush_one = flush_one, .forget = forget,
+};

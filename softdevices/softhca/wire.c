@@ -3,7 +3,7 @@
  * out which side can read the other's memory: HELLO (where the connecting side has a number in its memory), WELCOME
  * (whether it could be read, and the same of the other side).
  */
-#include "hca.h"
+#include "wire.h"
 
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -11,6 +11,15 @@
 #include <unistd.h>
 
 #define BODY_MAX ((1u << 31) + 65536u) /* the longest message, and SGEs */
+
+static struct list conns = { &conns, &conns };
+static struct conn *by_slot[SLOTS];
+static const struct wire_upcalls *upcalls;
+
+void wire_init(const struct wire_upcalls *up)
+{
+	upcalls = up;
+}
 
 struct pkt *pkt_new(size_t size)
 {
@@ -22,6 +31,12 @@ struct pkt *pkt_new(size_t size)
 		p->pid = 0;
 	}
 	return p;
+}
+
+/* Between ports of one process a packet only changes its list. It is handled later, not inside the work under way. */
+void deliver(struct pkt *p)
+{
+	list_add_tail(&engine.local, &p->link);
 }
 
 static bool reads(int pid, uint64_t at, uint64_t want)
@@ -63,7 +78,7 @@ static struct conn *conn_new(int fd, int slot)
 	c->magic = next_random(&engine.rng);
 	list_init(&c->out);
 	list_init(&c->waiters);
-	list_add_tail(&engine.conns, &c->link);
+	list_add_tail(&conns, &c->link);
 	return c;
 }
 
@@ -84,12 +99,22 @@ static void drop_queue(struct list *q, const struct conn *from)
 static void conn_free(struct conn *c)
 {
 	if (c->slot >= 0)
-		engine.by_slot[c->slot] = NULL;
+		by_slot[c->slot] = NULL;
 	list_del(&c->link);
 	drop_queue(&c->out, NULL);
 	free(c->in);
 	close(c->fd);
 	free(c);
+}
+
+static void wake_waiters(struct conn *c)
+{
+	while (!list_empty(&c->waiters)) {
+		struct conn_waiter *w = container_of(c->waiters.next, struct conn_waiter, link);
+
+		list_del(&w->link);
+		ring_doorbell(w->work);
+	}
 }
 
 /* The other side is gone. */
@@ -101,14 +126,9 @@ static void conn_gone(struct conn *c)
 		drop_queue(&container_of(l, struct hca_ctx, link)->held, c);
 	drop_queue(&engine.local, c);
 	if (c->slot >= 0) {
-		engine.by_slot[c->slot] = NULL; /* so that a retry connects anew */
-		while (!list_empty(&c->waiters)) {
-			struct hca_qp *qp = container_of(c->waiters.next, struct hca_qp, conn_link);
-
-			list_del(&qp->conn_link);
-			ring_doorbell(&qp->work);
-		}
-		requester_conn_gone(c);
+		by_slot[c->slot] = NULL; /* so that a retry connects anew */
+		wake_waiters(c);
+		upcalls->conn_gone(c);
 		c->slot = -1;
 	}
 	conn_free(c);
@@ -116,8 +136,8 @@ static void conn_gone(struct conn *c)
 
 void wire_close_all(void)
 {
-	while (!list_empty(&engine.conns))
-		conn_free(container_of(engine.conns.next, struct conn, link));
+	while (!list_empty(&conns))
+		conn_free(container_of(conns.next, struct conn, link));
 }
 
 /* The connection to the process of a LID; made if there is none, and then not yet READY. */
@@ -129,12 +149,12 @@ struct conn *wire_to(uint16_t lid)
 
 	if (!lid || slot >= SLOTS)
 		return NULL;
-	if (engine.by_slot[slot])
-		return engine.by_slot[slot];
+	if (by_slot[slot])
+		return by_slot[slot];
 	fd = slots_connect(slot);
 	if (fd < 0 || !(c = conn_new(fd, slot)))
 		return NULL;
-	engine.by_slot[slot] = c;
+	by_slot[slot] = c;
 	p = pkt_new(0);
 	if (!p) {
 		conn_free(c);
@@ -142,7 +162,7 @@ struct conn *wire_to(uint16_t lid)
 	}
 	p->h = (struct pkt_head){ .op = PKT_HELLO, .a = (uintptr_t)&c->magic, .b = c->magic };
 	wire_send(c, p);
-	return engine.by_slot[slot];
+	return by_slot[slot];
 }
 
 static void want_out(struct conn *c, bool want)
@@ -222,12 +242,7 @@ static void welcomed(struct conn *c, struct pkt *in)
 	c->peer_reads = in->h.status;
 	c->we_read = reads(c->pid, in->h.a, in->h.b);
 	c->state = CONN_READY;
-	while (!list_empty(&c->waiters)) {
-		struct hca_qp *qp = container_of(c->waiters.next, struct hca_qp, conn_link);
-
-		list_del(&qp->conn_link);
-		ring_doorbell(&qp->work);
-	}
+	wake_waiters(c);
 }
 
 static void incoming(struct conn *c, struct pkt *p)
@@ -239,7 +254,7 @@ static void incoming(struct conn *c, struct pkt *p)
 	else if (p->h.op == PKT_WELCOME && c->slot >= 0)
 		welcomed(c, p);
 	else if (p->h.op >= PKT_SEND) {
-		engine_arrive(p);
+		upcalls->arrive(p);
 		return;
 	}
 	free(p);

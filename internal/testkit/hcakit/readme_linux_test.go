@@ -1,7 +1,6 @@
 package hcakit_test
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,10 +8,9 @@ import (
 
 // The README of the software HCA is its only manual: each knob and each counter is in it.
 func TestReadme(t *testing.T) {
-	const dir = "../../../softdevices/softhca/"
-	readme := text(t, dir+"README.md")
-	knobs := regexp.MustCompile(`strcmp\(n, "([A-Z_]+)"\)`).FindAllStringSubmatch(text(t, dir+"knobs.c"), -1)
-	counters := regexp.MustCompile(`X\(([a-z_]+)\)`).FindAllStringSubmatch(text(t, dir+"base.h"), -1)
+	readme := text(t, sources+"README.md")
+	knobs := regexp.MustCompile(`strcmp\(n, "([A-Z_]+)"\)`).FindAllStringSubmatch(text(t, sources+"knobs.c"), -1)
+	counters := regexp.MustCompile(`X\(([a-z_]+)\)`).FindAllStringSubmatch(text(t, sources+"base.h"), -1)
 	if len(knobs) < 10 || len(counters) < 30 {
 		t.Fatalf("%d knobs and %d counters found", len(knobs), len(counters))
 	}
@@ -26,12 +24,4 @@ func TestReadme(t *testing.T) {
 			t.Errorf("README.md has no counter %s", c[1])
 		}
 	}
-}
-
-func text(t *testing.T, path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }

@@ -1,5 +1,5 @@
 /* Shared receive queues. */
-#include "hca.h"
+#include "verbs.h"
 
 #include <stdlib.h>
 
