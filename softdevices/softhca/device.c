@@ -244,7 +244,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
 	return _ibv_query_gid_ex(context, 1, 0, entries, 0, size) ? -EINVAL : 1;
 }
 
-/* What ibv_devinfo asks of the private interface. */
+/* ibv_devinfo asks for it through the private interface. */
 EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
 {
 	(void)context;

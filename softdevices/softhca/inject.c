@@ -1,4 +1,4 @@
-/* What softhca.h promises: counters, and things that happen to a device. */
+/* The functions of softhca.h: counters, and injected events. */
 #include "verbs.h"
 
 #include <stdlib.h>

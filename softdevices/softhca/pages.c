@@ -1,12 +1,12 @@
 /*
- * SOFTHCA_PAGES=1: memory regions keep the physical pages that they had when they were registered, as those of a real
- * device do. A copy by virtual address reads what the program sees; a device reads the page that it was given, also
+ * SOFTHCA_PAGES=1: memory regions keep the physical pages that they had when they were registered, as on a real
+ * device. A copy by virtual address reads what the program sees; a device reads the page that it was given, also
  * when the program has another at that address by now, after MADV_DONTNEED for example.
  *
  * The pages are pinned, by registering them with an io_uring that is used for nothing else: so the kernel neither moves
  * nor reuses them while the region exists, and a page with the same number is the same page. At every
  * access the numbers in /proc/self/pagemap are compared. If one has changed, the access goes to a place of its own:
- * what is read there is poison, and what is written there is lost.
+ * reads there find poison, and writes there are lost.
  *
  * Needs io_uring, and CAP_SYS_ADMIN for the numbers. Only memory that may be written to can be registered then.
  */

@@ -1,4 +1,4 @@
-/* What every part does with a port: its random numbers, injected failures, and reports on stderr. */
+/* A port's random numbers, injected failures, and reports on stderr. Every part uses them. */
 #include "base.h"
 
 #include <stdarg.h>

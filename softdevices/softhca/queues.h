@@ -99,7 +99,7 @@ struct recv_slot {
 	uint32_t num_sge;
 };
 
-/* A receive queue: that of a QP, or of an SRQ. Places are freed by polling, as the provider of a real device does. */
+/* The receive queue of a QP or an SRQ. Places are freed by polling, as the provider of a real device does. */
 struct hca_rq {
 	pthread_mutex_t mu;
 	uint32_t max_wr, max_sge;
@@ -149,7 +149,7 @@ struct atomic_result {
 	bool valid;
 };
 
-/* What matching does for a queue pair of a TM-SRQ. The layers below matching reach it through qp->matcher. */
+/* Matching for a queue pair of a TM-SRQ. The layers below matching reach it through qp->matcher. */
 struct matcher {
 	void (*receive)(struct hca_qp *qp, struct pkt *p);
 	void (*device_done)(struct hca_qp *qp, struct wqe *w, enum ibv_wc_status status);

@@ -196,13 +196,13 @@ static enum fail_kind fail_kind(const struct wqe *w)
 	}
 }
 
-/* The PD of a request's keys: that of the QP; the device's own requests read into buffers of the SRQ. */
+/* The PD of a request's keys: the QP's PD. The device's own requests read into buffers of the SRQ and have its PD. */
 static struct ibv_pd *send_pd(const struct hca_qp *qp, const struct wqe *w)
 {
 	return w->flags & WQE_DEVICE ? qp->pub.srq->pd : qp->pub.pd;
 }
 
-/* What ends a request before it leaves: the memory that it names, its length, or SOFTHCA_FAIL. */
+/* The memory that a request names, its length, or SOFTHCA_FAIL may end it before it leaves. */
 static enum ibv_wc_status check_local(struct hca_qp *qp, struct wqe *w, const void *area, struct iovec *iov)
 {
 	if (!(w->flags & WQE_INLINE) &&

@@ -1,6 +1,6 @@
 /*
- * The receiving half of a QP: requests are executed in the order of their numbers, once, and answered. What is ahead
- * of its turn is asked for again (SEQ), what has been is answered again.
+ * The receiving half of a QP executes requests once, in the order of their numbers, and answers them. It asks again for
+ * a request that is ahead of its turn (SEQ), and answers a request again that it has executed.
  *
  * The answer is on its way before the program sees the completion: a program that ends at once must not take the
  * answer with it.

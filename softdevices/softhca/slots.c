@@ -124,7 +124,7 @@ static int listen_at(int slot)
 	return fd;
 }
 
-/* What processes left that were killed. */
+/* Removes the files of killed processes. */
 static void sweep(void)
 {
 	int fd = dup(engine.dirfd), slot, lock;

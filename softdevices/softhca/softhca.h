@@ -1,5 +1,5 @@
 /*
- * What libsofthca.so has in addition to the verbs. Found by dlsym: the real libibverbs does not have it.
+ * The functions of libsofthca.so that are no verbs. Find them by dlsym: the real libibverbs does not have them.
  */
 #ifndef SOFTHCA_H
 #define SOFTHCA_H

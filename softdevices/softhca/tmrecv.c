@@ -1,4 +1,4 @@
-/* What happens to a message that arrives at a TM-SRQ, and rendezvous that the device carries out by itself. */
+/* Messages that arrive at a TM-SRQ, and rendezvous that the device carries out by itself. */
 #include "matching.h"
 
 #include <arpa/inet.h>

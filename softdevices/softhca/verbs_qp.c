@@ -56,7 +56,7 @@ static int rings_make(struct hca_qp *qp)
 	return qp->rq ? rq_init(qp->rq, c->max_recv_wr, c->max_recv_sge) : ENOMEM;
 }
 
-/* What the counter qp_memory says: all that was taken for this queue pair. */
+/* The bytes of this queue pair in the counter qp_memory. */
 static size_t qp_bytes(const struct hca_qp *qp)
 {
 	return sizeof(*qp) + qp->sq_depth * (sizeof(*qp->sq) + qp->area_stride) +

@@ -78,7 +78,7 @@ struct conn {
 	uint64_t magic;
 };
 
-/* What the layers above do with what comes. */
+/* The functions of higher layers that the wire calls. */
 struct wire_upcalls {
 	void (*arrive)(struct pkt *p);	   /* a packet from another process; owns p */
 	void (*conn_gone)(struct conn *c); /* what went to c->slot and has no answer did not get there */
