@@ -27,7 +27,7 @@ RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi
 GCC = $(shell command -v gcc)
 
 # What has no part of its own. With -short the tests that the race part runs are run there only.
-UNIT  = $(filter-out %/internal/guard %/internal/reach %/testkit/netns %/testkit/netns/hostrun %/testkit/softhca \
+UNIT  = $(filter-out %/internal/guard %/internal/reach %/testkit/netns %/testkit/netns/hostrun %/testkit/hcakit \
 	%/testkit/vm $(if $(and $(SHORT),$(GCC)),$(shell $(GO) list $(RACED))), $(shell $(GO) list ./...))
 
 # Where the tag verbs changes a file, or what a file uses: the others have been vetted without it.
@@ -150,7 +150,7 @@ race: $(GOTESTSUM)  ## the race detector
 
 verbs: export CGO_ENABLED = 1
 verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, which needs no device
-	$(GOTEST) $(SHORT) -tags verbs,$(NOCGO) ./internal/testkit/softhca ./transport/verbs ./internal/join \
+	$(GOTEST) $(SHORT) -tags verbs,$(NOCGO) ./internal/testkit/hcakit ./transport/verbs ./internal/join \
 		./internal/settings
 	$(GOTEST) $(SHORT) -tags pmix,$(NOCGO) ./internal/bootstrap/...
 ifndef SHORT

@@ -125,7 +125,7 @@ const kits = `
 	internal/testkit/vm           : internal/testkit/proc
 	internal/testkit/apiserver    : {k8s.io}
 	internal/testkit/vm/guestrun  : internal/place, internal/pmi
-	internal/testkit/softhca      : internal/testkit/proc
+	internal/testkit/hcakit       : internal/testkit/proc
 	internal/topology/topologytest:
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
 	internal/testkit/truth        : mpi, collectives
@@ -137,7 +137,7 @@ const kits = `
 // What any test may import.
 var forTests = []string{
 	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
-	"internal/testkit/softhca", "internal/testkit/truth", "internal/testkit/vswitch",
+	"internal/testkit/hcakit", "internal/testkit/truth", "internal/testkit/vswitch",
 	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest",
 }
 

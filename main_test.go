@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 	"github.com/gorun-mpi/mpi/transport/looptag"
@@ -31,7 +31,7 @@ var roles = map[string]func() error{}
 // TestMain makes sure that no test leaves a goroutine, a descriptor or a file.
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
-	os.Exit(leak.VerifyMain(func() int { return softhca.Main(m) }))
+	os.Exit(leak.VerifyMain(func() int { return hcakit.Main(m) }))
 }
 
 // watchdog turns a hang into a failure that shows what every goroutine does. What it returns calls it off.

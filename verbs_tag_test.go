@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/multi"
 	"github.com/gorun-mpi/mpi/transport/shm"
@@ -72,7 +72,7 @@ func newVerbs(t testing.TB, tags string, registerFrom int) func(rank int) *verbs
 	case inGuest():
 		device = "rxe0"
 	case library == "":
-		library = softhca.Build(t)
+		library = hcakit.Build(t)
 	}
 	job := strconv.FormatInt(verbsJobs.Add(1), 10)
 	return func(rank int) *verbs.Device {

@@ -43,12 +43,8 @@ func run(j *bench.Job) error {
 		return err
 	}
 	both := &bothWays{out: out, in: in, rank: j.Rank, window: j.Options.Window}
-	meter := bench.NewMeter(j, j.Rank == 0, false)
-	return program.Report(j.Output, harness.Megabytes).Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(both, size)
-		result.PerRound = 2 * size * int64(j.Options.Window)
-		return result, err
-	})
+	report := program.Report(j.Output, harness.Megabytes)
+	return bench.NewMeter(j, j.Rank == 0, false).Bandwidth(report, both, 2*j.Options.Window)
 }
 
 // bothWays is one rank's two windows.

@@ -38,10 +38,6 @@ func run(j *bench.Job) error {
 	if err != nil {
 		return err
 	}
-	meter := bench.NewMeter(j, j.Rank == 0, false)
-	return program.Report(j.Output, harness.Megabytes).Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(window, size)
-		result.PerRound = size * int64(j.Options.Window)
-		return result, err
-	})
+	report := program.Report(j.Output, harness.Megabytes)
+	return bench.NewMeter(j, j.Rank == 0, false).Bandwidth(report, window, j.Options.Window)
 }

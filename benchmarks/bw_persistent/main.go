@@ -40,13 +40,8 @@ func run(j *bench.Job) error {
 		return err
 	}
 	p := &persistent{Window: window}
-	meter := bench.NewMeter(j, j.Rank == 0, false)
-	err = program.Report(j.Output, harness.Megabytes).Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(p, size)
-		result.PerRound = size * int64(j.Options.Window)
-		return result, err
-	})
-	if err != nil {
+	report := program.Report(j.Output, harness.Megabytes)
+	if err := bench.NewMeter(j, j.Rank == 0, false).Bandwidth(report, p, j.Options.Window); err != nil {
 		return err
 	}
 	return p.freeRequests()

@@ -52,15 +52,9 @@ func run(j *bench.Job) error {
 		}
 		side = &source{Window: window}
 	}
-	meter := bench.NewMeter(j, j.Rank == 0, false)
 	report := program.Report(j.Output, harness.Rates)
 	report.Under("[ senders: %d ] [ window size: %d ]", senders, j.Options.Window)
-	return report.Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(side, size)
-		result.Messages = int64(senders * j.Options.Window)
-		result.PerRound = size * result.Messages
-		return result, err
-	})
+	return bench.NewMeter(j, j.Rank == 0, false).Bandwidth(report, side, senders*j.Options.Window)
 }
 
 // source is a rank that sends. All its messages of a round are alike, since AnySource leaves open which of them will

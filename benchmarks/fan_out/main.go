@@ -50,15 +50,9 @@ func run(j *bench.Job) error {
 		}
 		side = window
 	}
-	meter := bench.NewMeter(j, j.Rank == 0, false)
 	report := program.Report(j.Output, harness.Rates)
 	report.Under("[ receivers: %d ] [ window size: %d ]", receivers, window)
-	return report.Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(side, size)
-		result.Messages = int64(receivers * window)
-		result.PerRound = size * result.Messages
-		return result, err
-	})
+	return bench.NewMeter(j, j.Rank == 0, false).Bandwidth(report, side, receivers*window)
 }
 
 // source is rank 0.

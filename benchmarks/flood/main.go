@@ -42,10 +42,7 @@ const (
 	few   = 1000             // messages that are not worth another wait
 )
 
-func main() {
-	bench.ParseFlags()
-	mpi.Main(run)
-}
+func main() { bench.MainWithFlags(run) }
 
 func run(_ context.Context, world *mpi.Comm) error {
 	if world.Size() != 2 || *count < 1 || int(size) < 8 {

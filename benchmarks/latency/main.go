@@ -37,10 +37,5 @@ func run(j *bench.Job) error {
 	if err != nil {
 		return err
 	}
-	meter := bench.NewMeter(j, j.Rank == 0, false)
-	return program.Report(j.Output, harness.Microseconds).Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(pair, size)
-		result.PerRound = 2
-		return result, err
-	})
+	return bench.NewMeter(j, j.Rank == 0, false).Latency(pair)
 }

@@ -38,13 +38,7 @@ func run(j *bench.Job) error {
 		return err
 	}
 	p := &persistent{Pair: pair}
-	meter := bench.NewMeter(j, j.Rank == 0, false)
-	err = program.Report(j.Output, harness.Microseconds).Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(p, size)
-		result.PerRound = 2
-		return result, err
-	})
-	if err != nil {
+	if err := bench.NewMeter(j, j.Rank == 0, false).Latency(p); err != nil {
 		return err
 	}
 	return p.freeRequests()

@@ -48,13 +48,7 @@ func run(j *bench.Job) error {
 	if err != nil {
 		return err
 	}
-	meter := bench.NewMeter(j, sends, true)
 	report := program.Report(j.Output, harness.Rates)
 	report.Under("[ pairs: %d ] [ window size: %d ]", pairs, j.Options.Window)
-	return report.Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(window, size)
-		result.Messages = int64(pairs * j.Options.Window)
-		result.PerRound = size * result.Messages
-		return result, err
-	})
+	return bench.NewMeter(j, sends, true).Bandwidth(report, window, pairs*j.Options.Window)
 }

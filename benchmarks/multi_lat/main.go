@@ -41,10 +41,5 @@ func run(j *bench.Job) error {
 	if err != nil {
 		return err
 	}
-	meter := bench.NewMeter(j, first, true)
-	return program.Report(j.Output, harness.Microseconds).Measure(func(size int64) (harness.Result, error) {
-		result, err := meter.Measure(pair, size)
-		result.PerRound = 2
-		return result, err
-	})
+	return bench.NewMeter(j, first, true).Latency(pair)
 }

@@ -147,12 +147,9 @@ int main(int argc, char **argv)
 {
     options o = latency_options();
     o.min = o.max = 8, o.small_iters = 10000, o.large_iters = 1000;
-    MPI_Init(&argc, &argv);
-    rank = my_rank();
+    rank = join_job(argc, argv, &o);
     ranks = all_ranks();
-    parse(argc, argv, &o);
-    if (ranks < 2)
-        fail("allpairs", "needs at least two ranks");
+    need_two("allpairs");
     traffic t = {.window = o.window, .some = o.wait_some, .in = buffer(&o, o.max * o.window), .out = buffer(&o, o.max)};
     t.all = room_for(2 * o.window, sizeof *t.all);
     t.done = room_for(2 * o.window, sizeof *t.done);
@@ -178,6 +175,5 @@ int main(int argc, char **argv)
     release(&o, t.out);
     free(t.all);
     free(t.done);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

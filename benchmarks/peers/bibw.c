@@ -20,21 +20,13 @@ static void both_ways(void *side, long n)
 int main(int argc, char **argv)
 {
     options o = bandwidth_options();
-    MPI_Init(&argc, &argv);
-    int rank = my_rank();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o);
     need_ranks(2);
     both b = {.out = new_flight(&o, o.window), .in = new_flight(&o, o.window), .partner = 1 - rank};
     if (rank == 0)
         header("MPI Bi-Directional Bandwidth Test", "Size", "Bandwidth (MB/s)");
-    for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        b.size = size;
-        figure f = measure(&o, size, 0, both_ways, &b);
-        if (rank == 0)
-            print_value(size, 2.0 * size * o.window * 1e3 / f.ns);
-    }
+    each_size(&o, both_ways, &b, &b.size, print_bandwidth, 2 * o.window);
     free_flight(&o, &b.out);
     free_flight(&o, &b.in);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

@@ -4,20 +4,12 @@
 int main(int argc, char **argv)
 {
     options o = bandwidth_options();
-    MPI_Init(&argc, &argv);
-    int rank = my_rank();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o);
     need_ranks(2);
     window w = new_window(&o, rank == 0, 1 - rank);
     if (rank == 0)
         header("MPI Bandwidth Test", "Size", "Bandwidth (MB/s)");
-    for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        w.size = size;
-        figure f = measure(&o, size, 0, windows, &w);
-        if (rank == 0)
-            print_value(size, (double)size * o.window * 1e3 / f.ns);
-    }
+    each_size(&o, windows, &w, &w.size, print_bandwidth, o.window);
     free_flight(&o, &w.f);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

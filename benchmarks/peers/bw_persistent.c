@@ -25,9 +25,7 @@ static void windows_again(void *side, long n)
 int main(int argc, char **argv)
 {
     options o = bandwidth_options();
-    MPI_Init(&argc, &argv);
-    int rank = my_rank();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o);
     need_ranks(2);
     window w = new_window(&o, rank == 0, 1 - rank);
     if (rank == 0)
@@ -42,6 +40,5 @@ int main(int argc, char **argv)
             MPI_Request_free(&w.f.requests[j]);
     }
     free_flight(&o, &w.f);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

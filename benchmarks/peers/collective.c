@@ -211,9 +211,8 @@ int main(int argc, char **argv)
     options o = latency_options();
     o.operand = "", o.max = 1 << 20;
     o.small_iters = 1000, o.large_iters = 100;
-    MPI_Init(&argc, &argv);
-    buffers b = {.rank = my_rank(), .ranks = all_ranks()};
-    parse(argc, argv, &o);
+    buffers b = {.rank = join_job(argc, argv, &o)};
+    b.ranks = all_ranks();
     const operation *chosen[MOST_OPERATIONS];
     /* OSU's names of nonblocking calls begin with an i, and of others none does. */
     int starts = o.operand[0] == 'i', n = choose(o.operand + starts, chosen), reduces = 0;
@@ -258,6 +257,5 @@ int main(int argc, char **argv)
     free(b.far);
     free(b.types);
     MPI_Comm_free(&ring);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

@@ -31,10 +31,31 @@ static inline int all_ranks(void)
     return ranks;
 }
 
+/* Joins the job, reads the options and returns the rank. */
+static inline int join_job(int argc, char **argv, options *o)
+{
+    MPI_Init(&argc, &argv);
+    parse(argc, argv, o);
+    return my_rank();
+}
+
+/* What main returns. */
+static inline int leave_job(void)
+{
+    MPI_Finalize();
+    return 0;
+}
+
 static inline void need_ranks(int want)
 {
     if (all_ranks() != want)
         fail("peers", "this program needs exactly two ranks");
+}
+
+static inline void need_two(const char *program)
+{
+    if (all_ranks() < 2)
+        fail(program, "needs at least two ranks");
 }
 
 /* The pairs of -p: rank i < pairs works with rank i + pairs; the ranks after these, if any, only take part in
@@ -91,6 +112,49 @@ static inline figure measure(options *o, long size, int together, rounds play, v
     int64_t start = now_ns();
     play(side, n);
     return (figure){n, (double)(now_ns() - start) / n};
+}
+
+/* What a rank that has no partner plays. */
+static inline void nothing(void *side, long n)
+{
+    (void)side;
+    (void)n;
+}
+
+/* Prints one size: rounds of so many messages took ns each. */
+typedef void (*printer)(long size, double messages, double ns);
+
+static inline void print_latency(long size, double messages, double ns) { print_value(size, ns / 1e3 / messages); }
+
+static inline void print_bandwidth(long size, double messages, double ns)
+{
+    print_value(size, messages * size * 1e3 / ns);
+}
+
+/* Measures each size of -m, which *side_size tells the side, and prints it on rank 0. */
+static inline void each_size(options *o, rounds play, void *side, int *side_size, printer print, double messages)
+{
+    for (long size = o->min; size >= 0; size = next_size(o, size, 2)) {
+        *side_size = size;
+        figure f = measure(o, size, 0, play, side);
+        if (my_rank() == 0)
+            print(size, messages, f.ns);
+    }
+}
+
+/* The same for many pairs at once: the mean of their first ranks' times. */
+static inline void each_size_of_pairs(options *o, int pairs, rounds play, void *side, int *side_size, printer print,
+                                      double messages)
+{
+    int rank = my_rank();
+    for (long size = o->min; size >= 0; size = next_size(o, size, 2)) {
+        *side_size = size;
+        figure f = measure(o, size, 1, rank < 2 * pairs ? play : nothing, side);
+        double mine = rank < pairs ? f.ns : 0, sum = 0;
+        MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+        if (rank == 0)
+            print(size, messages, sum / pairs);
+    }
 }
 
 /* The ping-pong with the partner; one side serves, the other one answers. */
@@ -203,13 +267,6 @@ static inline void windows(void *side, long n)
         if (!w->ahead || i == n - 1)
             answer_window(w);
     }
-}
-
-/* What a rank that has no partner plays. */
-static inline void nothing(void *side, long n)
-{
-    (void)side;
-    (void)n;
 }
 
 /* VmHWM: rusage would also count the launcher's size at the moment of fork. */

@@ -29,9 +29,7 @@ int main(int argc, char **argv)
 {
     options o = latency_options();
     o.min = o.max = 8, o.large_iters = o.small_iters, o.large_warmup = o.small_warmup;
-    MPI_Init(&argc, &argv);
-    consumer c = {.rank = my_rank()};
-    parse(argc, argv, &o);
+    consumer c = {.rank = join_job(argc, argv, &o)};
     need_ranks(2);
     c.buf = buffer(&o, o.max);
     if (c.rank == 0) {
@@ -47,6 +45,5 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     release(&o, c.buf);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

@@ -20,11 +20,8 @@ static void gather(void *side, long n)
 int main(int argc, char **argv)
 {
     options o = bandwidth_options();
-    MPI_Init(&argc, &argv);
-    int rank = my_rank(), senders = all_ranks() - 1;
-    parse(argc, argv, &o);
-    if (senders < 1)
-        fail("fan_in", "needs at least two ranks");
+    int rank = join_job(argc, argv, &o), senders = all_ranks() - 1;
+    need_two("fan_in");
     sink s = {.senders = senders};
     window w = {0};
     if (rank == 0) {
@@ -35,13 +32,10 @@ int main(int argc, char **argv)
     } else {
         w = new_window(&o, 1, 0);
     }
-    for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        s.size = w.size = size;
-        figure f = rank == 0 ? measure(&o, size, 0, gather, &s) : measure(&o, size, 0, windows, &w);
-        if (rank == 0)
-            print_rates(size, (double)senders * o.window, f.ns);
-    }
+    if (rank == 0)
+        each_size(&o, gather, &s, &s.size, print_rates, (double)senders * o.window);
+    else
+        each_size(&o, windows, &w, &w.size, print_rates, 0);
     free_flight(&o, rank == 0 ? &s.f : &w.f);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

@@ -68,11 +68,8 @@ static double collect_us(span mine)
 int main(int argc, char **argv)
 {
     options o = latency_options();
-    MPI_Init(&argc, &argv);
-    int rank = my_rank(), ranks = all_ranks();
-    parse(argc, argv, &o);
-    if (ranks < 2)
-        fail("first", "needs at least two ranks");
+    int rank = join_job(argc, argv, &o), ranks = all_ranks();
+    need_two("first");
     uint64_t *in = room_for(ranks, sizeof *in);
     MPI_Request *requests = room_for(2 * ranks, sizeof *requests);
     sleep_until_instant();
@@ -87,6 +84,5 @@ int main(int argc, char **argv)
     }
     free(in);
     free(requests);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

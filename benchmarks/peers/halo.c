@@ -98,9 +98,7 @@ int main(int argc, char **argv)
 {
     options o = latency_options();
     o.min = 20, o.max = 20000, o.each_ns = 300000000;
-    MPI_Init(&argc, &argv);
-    int rank = my_rank(), ranks = all_ranks();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o), ranks = all_ranks();
     if (ranks < 2 || o.min < 1)
         fail("halo", "needs two ranks and computations of at least 1 us");
     halo h = {.rank = rank, .ranks = ranks, .neighbours = {(rank + ranks - 1) % ranks, (rank + 1) % ranks}};
@@ -125,6 +123,5 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < 2; i++)
         free(h.in[i]), free(h.out[i]);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

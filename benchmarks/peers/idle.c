@@ -22,11 +22,8 @@ static double blocked(void)
 int main(int argc, char **argv)
 {
     options o = {.small_iters = 2};
-    MPI_Init(&argc, &argv);
-    int rank = my_rank(), ranks = all_ranks();
-    parse(argc, argv, &o);
-    if (ranks < 2)
-        fail("idle", "needs at least two ranks");
+    int rank = join_job(argc, argv, &o), ranks = all_ranks();
+    need_two("idle");
     double cost = 0, worst = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
@@ -46,6 +43,5 @@ int main(int argc, char **argv)
         printf("%-10d%20.4f%20.0f\n", ranks, worst, most);
         fflush(stdout);
     }
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

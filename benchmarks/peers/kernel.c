@@ -27,8 +27,7 @@ int main(int argc, char **argv)
 {
     options o = latency_options();
     o.min = o.max = 1 << 20;
-    MPI_Init(&argc, &argv);
-    parse(argc, argv, &o);
+    join_job(argc, argv, &o);
     vectors v = {.a = room_for(o.max, 1), .b = room_for(o.max, 1)};
     for (long i = 0; i < o.max / ELEMENT; i++)
         v.a[i] = i, v.b[i] = 1;
@@ -49,6 +48,5 @@ int main(int argc, char **argv)
     }
     free(v.a);
     free(v.b);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

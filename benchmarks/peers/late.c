@@ -37,9 +37,7 @@ int main(int argc, char **argv)
 {
     options o = latency_options();
     o.min = 30, o.max = 10000, o.each_ns = 500000000;
-    MPI_Init(&argc, &argv);
-    int rank = my_rank();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o);
     need_ranks(2);
     options sized = o;
     sized.max = BYTES;
@@ -62,6 +60,5 @@ int main(int argc, char **argv)
             ping_pong(&p, n * (BEFORE + AFTER));
     }
     free_pair(&sized, &p);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

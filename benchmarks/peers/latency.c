@@ -4,20 +4,12 @@
 int main(int argc, char **argv)
 {
     options o = latency_options();
-    MPI_Init(&argc, &argv);
-    int rank = my_rank();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o);
     need_ranks(2);
     pair p = new_pair(&o, rank == 0, 1 - rank);
     if (rank == 0)
         header("MPI Latency Test", "Size", "Avg Latency(us)");
-    for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        p.size = size;
-        figure f = measure(&o, size, 0, ping_pong, &p);
-        if (rank == 0)
-            print_value(size, f.ns / 1e3 / 2);
-    }
+    each_size(&o, ping_pong, &p, &p.size, print_latency, 2);
     free_pair(&o, &p);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

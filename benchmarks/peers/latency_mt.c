@@ -107,6 +107,5 @@ int main(int argc, char **argv)
             print_value(size, sum / opts.senders / 1e3 / 2);
     }
     end_threads();
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

@@ -15,9 +15,7 @@ static void ping_pong_persistent(void *side, long n)
 int main(int argc, char **argv)
 {
     options o = latency_options();
-    MPI_Init(&argc, &argv);
-    int rank = my_rank();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o);
     need_ranks(2);
     pair p = new_pair(&o, rank == 0, 1 - rank);
     if (rank == 0)
@@ -33,6 +31,5 @@ int main(int argc, char **argv)
         MPI_Request_free(&two[1]);
     }
     free_pair(&o, &p);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

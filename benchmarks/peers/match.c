@@ -214,9 +214,7 @@ int main(int argc, char **argv)
     opts = latency_options();
     opts.max = 1000000, opts.small_iters = opts.large_iters = 200;
     opts.small_warmup = opts.large_warmup = 10;
-    MPI_Init(&argc, &argv);
-    rank = my_rank();
-    parse(argc, argv, &opts);
+    rank = join_job(argc, argv, &opts);
     need_ranks(2);
     if (opts.min < 1 || opts.max > 100000000)
         fail("match", "the queue has 1 to 100000000 entries");
@@ -239,6 +237,5 @@ int main(int argc, char **argv)
         measure_line();
     free(batch);
     free(batch_buf);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

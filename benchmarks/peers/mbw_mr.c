@@ -4,9 +4,7 @@
 int main(int argc, char **argv)
 {
     options o = bandwidth_options();
-    MPI_Init(&argc, &argv);
-    int rank = my_rank();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o);
     int pairs = count_pairs(&o), sends = rank < pairs;
     window w = new_window(&o, sends, sends ? rank + pairs : rank - pairs);
     if (rank == 0) {
@@ -14,15 +12,7 @@ int main(int argc, char **argv)
         printf("# [ pairs: %d ] [ window size: %ld ]\n", pairs, o.window);
         columns("Size", "MB/s", "Messages/s", NULL);
     }
-    for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        w.size = size;
-        figure f = measure(&o, size, 1, rank < 2 * pairs ? windows : nothing, &w);
-        double mine = sends ? f.ns : 0, sum = 0;
-        MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-        if (rank == 0)
-            print_rates(size, (double)pairs * o.window, sum / pairs);
-    }
+    each_size_of_pairs(&o, pairs, windows, &w, &w.size, print_rates, (double)pairs * o.window);
     free_flight(&o, &w.f);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

@@ -76,9 +76,7 @@ int main(int argc, char **argv)
     options o = latency_options();
     o.min = o.max, o.small_iters = o.large_iters = 100;
     o.small_warmup = o.large_warmup = 10;
-    MPI_Init(&argc, &argv);
-    int rank = my_rank();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o);
     need_ranks(2);
     char *buf = buffer(&o, o.max);
     if (rank == 0) {
@@ -103,6 +101,5 @@ int main(int argc, char **argv)
         }
     }
     release(&o, buf);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

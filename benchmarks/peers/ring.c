@@ -43,9 +43,7 @@ int main(int argc, char **argv)
 {
     options o = latency_options();
     o.min = o.max = 8, o.window = 1;
-    MPI_Init(&argc, &argv);
-    int rank = my_rank(), ranks = all_ranks();
-    parse(argc, argv, &o);
+    int rank = join_job(argc, argv, &o), ranks = all_ranks();
     if (ranks < 2 || o.window >= ranks || o.min < 1)
         fail("ring", "needs two ranks, fewer tokens than ranks, tokens of at least a byte");
     ring r = {.first = rank == 0, .left = (rank + ranks - 1) % ranks, .right = (rank + 1) % ranks,
@@ -63,6 +61,5 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     free(r.buf);
-    MPI_Finalize();
-    return 0;
+    return leave_job();
 }

@@ -38,10 +38,7 @@ func size(name string, value harness.Size, usage string) *int {
 	return (*int)(p)
 }
 
-func main() {
-	bench.ParseFlags()
-	mpi.Main(run)
-}
+func main() { bench.MainWithFlags(run) }
 
 // run is the same on every rank, except that rank 0 draws the seed and decides when to stop.
 func run(_ context.Context, world *mpi.Comm) error {

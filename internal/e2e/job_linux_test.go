@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 )
 
 // markVar is in the environment of every process of one job.
@@ -65,7 +65,7 @@ func roleAfter(forbid func() error, name string, body func(ctx context.Context, 
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
 	proc.Parallel(4)
-	os.Exit(softhca.Main(m))
+	os.Exit(hcakit.Main(m))
 }
 
 // spec describes a job.

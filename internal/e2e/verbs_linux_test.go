@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 )
 
 func init() { role("frozen", frozen) }
@@ -31,7 +31,7 @@ const (
 // one, and nothing preempts it. The receiver gets the whole message meanwhile, by READs of the devices; the sender sees
 // that in memory that both share, and only then calls the library again.
 func TestVerbsSenderTakesNoPart(t *testing.T) {
-	library := softhca.Build(t)
+	library := hcakit.Build(t)
 	for _, c := range []struct {
 		name string
 		args []string
@@ -62,7 +62,7 @@ func TestVerbsSenderTakesNoPart(t *testing.T) {
 }
 
 func TestVerbsStopped(t *testing.T) {
-	stoppedAtFirstContact(t, "GORUN_TRANSPORTS=verbs", "GORUN_VERBS_LIB="+softhca.Build(t), "SOFTHCA_DIR="+t.TempDir())
+	stoppedAtFirstContact(t, "GORUN_TRANSPORTS=verbs", "GORUN_VERBS_LIB="+hcakit.Build(t), "SOFTHCA_DIR="+t.TempDir())
 }
 
 // stamps is the time that a rank has printed behind a word. Both ranks have the same clock.

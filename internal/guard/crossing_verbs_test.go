@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/tcp"
 	"github.com/gorun-mpi/mpi/transport/verbs"
@@ -38,7 +38,7 @@ const crossingHead = "| message | matched by | sender posts | copies of the payl
 func TestWhatCrossesTheCPU(t *testing.T) {
 	library := os.Getenv("GORUN_VERBS_LIB")
 	if library == "" {
-		library = softhca.Build(t)
+		library = hcakit.Build(t)
 	}
 	var b strings.Builder
 	b.WriteString(crossingHead)

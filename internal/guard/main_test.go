@@ -8,9 +8,9 @@ import (
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -19,7 +19,7 @@ var roles = map[string]func() error{}
 
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
-	os.Exit(leak.VerifyMain(func() int { return softhca.Main(m) }))
+	os.Exit(leak.VerifyMain(func() int { return hcakit.Main(m) }))
 }
 
 // overDevices has ranks of RunLocal reach each other by devices of their own, in place of loop's.

@@ -18,14 +18,14 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/loop"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leak.VerifyMain(func() int { return softhca.Main(m) }))
+	os.Exit(leak.VerifyMain(func() int { return hcakit.Main(m) }))
 }
 
 const page = "../../docs/transports.md"
@@ -180,7 +180,7 @@ func openPair(t *testing.T, name string) (a, b transport.Device) {
 		t.Fatal(err)
 	}
 	if name == "verbs" {
-		set.VerbsLibrary = softhca.Build(t)
+		set.VerbsLibrary = hcakit.Build(t)
 	}
 	var devices []transport.Device
 	if name == "loop" {

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/eventset"
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/tcp"
@@ -48,7 +48,7 @@ func run(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		os.Setenv("SOFTHCA_DIR", dir)
 	}
-	return softhca.Main(m)
+	return hcakit.Main(m)
 }
 
 // inGuest reports whether this process runs in a guest of scripts/guest, where rxe0 must be.
@@ -64,7 +64,7 @@ func library(t testing.TB) (path, devices string) {
 	case inGuest():
 		return "", "rxe0"
 	}
-	return softhca.Build(t), ""
+	return hcakit.Build(t), ""
 }
 
 // needSoft is for tests that need what only the software HCA can: knobs, counters, injected faults.

@@ -63,7 +63,7 @@ func (d *Device) Counters() Counters {
 	return c
 }
 
-// SoftCounter is one of the software HCA's own (softhca/README.md); other devices have none.
+// SoftCounter is one of the software HCA's own (softdevices/softhca/README.md); other devices have none.
 func (d *Device) SoftCounter(name string) (uint64, error) { return d.hca.counter(name) }
 
 // Poll is transport.Device's.

@@ -65,9 +65,9 @@ func Before(p harness.Program) {
 	}
 }
 
-// ParseFlags parses the options of a program whose options are its own. It ends the process with exit code 2 where they
-// are wrong, and of the ranks of a job the first one says so.
-func ParseFlags() {
+// MainWithFlags is the main of a program that has options of its own, in package flag: it parses them, joins the job
+// and calls body. It ends the process with exit code 2 if an option is wrong, and only the first rank says so.
+func MainWithFlags(body func(context.Context, *mpi.Comm) error) {
 	if likelyRank() != 0 {
 		flag.CommandLine.SetOutput(io.Discard)
 	}
@@ -77,6 +77,7 @@ func ParseFlags() {
 			filepath.Base(os.Args[0]), flag.Arg(0))
 		os.Exit(2)
 	}
+	mpi.Main(body)
 }
 
 // likelyRank is the number that a launcher has given this process, before it has joined the job; 0: none.

@@ -41,6 +41,28 @@ func NewMeter(j *Job, times, together bool) *Meter {
 	return &Meter{job: j, times: times, meet: together, pace: NewPace(j)}
 }
 
+// Latency measures the side's rounds for each size of the options. The program's report has half of a round: the time
+// of one message of a ping-pong.
+func (m *Meter) Latency(side Rounds) error {
+	report := m.job.Program.Report(m.job.Output, harness.Microseconds)
+	return report.Measure(func(size int64) (harness.Result, error) {
+		result, err := m.Measure(side, size)
+		result.PerRound = 2
+		return result, err
+	})
+}
+
+// Bandwidth measures the side's rounds for each size of the options. The report has the bytes and messages a second of
+// rounds of so many messages.
+func (m *Meter) Bandwidth(report *harness.Report, side Rounds, messages int) error {
+	return report.Measure(func(size int64) (harness.Result, error) {
+		result, err := m.Measure(side, size)
+		result.Messages = int64(messages)
+		result.PerRound = size * result.Messages
+		return result, err
+	})
+}
+
 // Measure plays all rounds of one size. The result is rank 0's; the caller adds what a round moved.
 func (m *Meter) Measure(r Rounds, size int64) (harness.Result, error) {
 	result := harness.Result{Size: size}

@@ -1,0 +1,116 @@
+/* The functions of softhca.h: counters, and injected events. */
+#include "verbs.h"
+
+#include <stdlib.h>
+
+EXPORT uint64_t softhca_counter(struct ibv_context *context, const char *name)
+{
+	static const char *const names[COUNTER_COUNT] = {
+#define X(n) #n,
+		COUNTERS(X)
+#undef X
+	};
+
+	for (int i = 0; i < COUNTER_COUNT; i++)
+		if (!strcmp(names[i], name))
+			return atomic_load(&to_ctx(context)->counters[i]);
+	return UINT64_MAX;
+}
+
+static void each_qp(struct hca_ctx *ctx, void (*f)(struct hca_qp *qp))
+{
+	struct list *l, *tmp;
+
+	list_for_each(l, tmp, &ctx->qps)
+		f(container_of(l, struct hca_qp, link));
+}
+
+static void ring(struct hca_qp *qp)
+{
+	ring_doorbell(&qp->work);
+}
+
+static void fatal(struct hca_ctx *ctx)
+{
+	if (ctx->fatal)
+		return;
+	ctx->fatal = ctx->port_down = true;
+	async_event(ctx, IBV_EVENT_DEVICE_FATAL, NULL);
+	each_qp(ctx, qp_error);
+}
+
+static void port(struct hca_ctx *ctx, bool down)
+{
+	if (ctx->port_down == down || ctx->fatal)
+		return;
+	ctx->port_down = down;
+	async_event(ctx, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE, NULL);
+}
+
+static void resume(struct hca_ctx *ctx)
+{
+	ctx->paused = false;
+	while (!list_empty(&ctx->held)) {
+		struct list *l = ctx->held.next;
+
+		list_del(l);
+		deliver(container_of(l, struct pkt, link));
+	}
+	each_qp(ctx, ring);
+	tm_resume(ctx);
+}
+
+static int qp_fatal(struct hca_ctx *ctx, const char *qpn)
+{
+	char *end;
+	unsigned long n = strtoul(qpn, &end, 0);
+	struct hca_qp *qp;
+
+	if (!*qpn || *end)
+		return EINVAL;
+	qp = qp_find(ctx, (uint32_t)n);
+	if (!qp)
+		return ENOENT;
+	async_event(ctx, IBV_EVENT_QP_FATAL, qp);
+	qp_error(qp);
+	return 0;
+}
+
+static void all_cqs_fail(struct hca_ctx *ctx)
+{
+	struct list *l, *tmp;
+
+	list_for_each(l, tmp, &ctx->cqs)
+		cq_fail(container_of(l, struct hca_cq, link));
+}
+
+static int inject(struct hca_ctx *ctx, const char *what)
+{
+	if (!strcmp(what, "device_fatal"))
+		fatal(ctx);
+	else if (!strcmp(what, "port_err"))
+		port(ctx, true);
+	else if (!strcmp(what, "port_active"))
+		port(ctx, false);
+	else if (!strncmp(what, "qp_fatal:", 9))
+		return qp_fatal(ctx, what + 9);
+	else if (!strcmp(what, "cq_err"))
+		all_cqs_fail(ctx);
+	else if (!strcmp(what, "pause"))
+		ctx->paused = true;
+	else if (!strcmp(what, "resume"))
+		resume(ctx);
+	else
+		return EINVAL;
+	return 0;
+}
+
+EXPORT int softhca_inject(struct ibv_context *context, const char *what)
+{
+	int err;
+
+	engine_lock();
+	err = inject(to_ctx(context), what);
+	engine_unlock();
+	return err;
+}
