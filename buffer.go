@@ -9,7 +9,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Buffer is memory for messages that is off the Go heap; see Alloc.
+// Buffer is memory for messages outside the Go heap; see Alloc.
 type Buffer[T any] struct {
 	data  []T
 	mem   []byte
@@ -17,10 +17,10 @@ type Buffer[T any] struct {
 	freed atomic.Bool
 }
 
-// Alloc returns a zeroed buffer of n elements of T that peers on this host can reach directly, so that large messages
-// from it are copied once; §9.2 (MPI_Alloc_mem). Under RunLocal, in a world of one, before Init, or where the transport
-// has no such memory, it is ordinary memory. It ends with Free, or with Finalize. Errors: ErrType, ErrCount for a size
-// that cannot be, ErrNoMemory, ErrInit after Finalize.
+// Alloc returns a zeroed buffer of n elements of T that peers on this host, and RDMA devices, reach directly; §9.2
+// (MPI_Alloc_mem). Large messages from it are copied once. Under RunLocal, in a world of one, before Init, or over a
+// transport without such memory, it is ordinary memory. Free or Finalize ends it. Errors: ErrType; ErrCount for a
+// negative or too large n; ErrNoMemory; ErrInit after Finalize.
 func Alloc[T any](n int) (*Buffer[T], error) {
 	if err := fixedType[T](); err != nil {
 		return nil, &Error{Op: "Alloc", Class: ErrType, Peer: Undefined, Tag: Undefined, Err: err}
@@ -55,11 +55,11 @@ func processMemory() (*transport.Memory, error) {
 	return m.Memory(), nil
 }
 
-// Slice is the buffer's memory, n elements. It must not be used after Free.
+// Slice returns the buffer's memory, n elements. Do not use it after Free.
 func (b *Buffer[T]) Slice() []T { return b.data }
 
-// Free gives the memory back; §9.2 (MPI_Free_mem). No operation may be using it. Every slice of it is invalid
-// afterwards: touching one ends the program. A second Free is ErrNoMemory.
+// Free releases the memory; §9.2 (MPI_Free_mem). No operation may be using it. Every slice of it is invalid afterwards:
+// an access ends the program. A second Free is ErrNoMemory.
 func (b *Buffer[T]) Free() error {
 	if b.freed.Swap(true) {
 		return mpierr.New("Buffer.Free", ErrNoMemory, "the buffer has been freed already")

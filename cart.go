@@ -15,12 +15,12 @@ type cart struct {
 	periodic []bool
 }
 
-// Cart makes a communicator of the ranks of a grid; §8.5.1. Every rank of c calls it with the same arguments. dims are
-// its dimensions (Dims finds them), periodic says which of them close to a ring. Ranks beyond the grid get nil. With
-// reorder ranks may change their places: neighbours come to be on one host where that is possible, each host having a
-// block of the grid. Dimensions that cannot be are ErrDims at all ranks.
+// Cart makes a communicator whose ranks form a grid; §8.5.1. Every rank of c calls it with the same arguments. dims has
+// the length of each dimension (Dims finds good ones), and periodic says which dimensions close to a ring. Ranks beyond
+// the grid get nil. With reorder, Cart may move ranks so that each host has a block of the grid. Wrong dimensions, or
+// more grid points than ranks, are ErrDims at all ranks.
 //
-// It costs what a Split by hosts does.
+// The cost is the cost of a Split by host.
 func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 	if err := c.intra("Cart"); err != nil {
 		return nil, err
@@ -162,8 +162,8 @@ func (c *Comm) grid(op string) (*cart, *Error) {
 	return nil, c.opError(op, ErrTopology, "the communicator is no grid; Cart makes one")
 }
 
-// CartDims is the dimensions of c's grid, and which of them are rings; §8.5.5 (MPI_Cart_get, MPI_Cartdim_get). A
-// communicator without a grid is ErrTopology, here and below.
+// CartDims returns the dimensions of c's grid, and which of them close to a ring; §8.5.5 (MPI_Cart_get,
+// MPI_Cartdim_get). CartDims, Coords, CartRank, Shift and CartSub return ErrTopology for a communicator without a grid.
 func (c *Comm) CartDims() (dims []int, periodic []bool, err error) {
 	g, e := c.grid("CartDims")
 	if e != nil {
@@ -172,7 +172,7 @@ func (c *Comm) CartDims() (dims []int, periodic []bool, err error) {
 	return slices.Clone(g.dims), slices.Clone(g.periodic), nil
 }
 
-// Coords is where in the grid a rank is; §8.5.5.
+// Coords returns the coordinates of a rank in the grid; §8.5.5.
 func (c *Comm) Coords(rank int) ([]int, error) {
 	g, err := c.grid("Coords")
 	if err != nil {
@@ -184,8 +184,8 @@ func (c *Comm) Coords(rank int) ([]int, error) {
 	return g.coords(rank), nil
 }
 
-// CartRank is the rank at these coordinates; §8.5.5. A coordinate beyond a dimension that is a ring is counted around
-// it; beyond another one it is ErrDims.
+// CartRank returns the rank at the coordinates; §8.5.5. In a periodic dimension a coordinate wraps around; in another
+// dimension a coordinate outside the grid is ErrDims.
 func (c *Comm) CartRank(coords ...int) (int, error) {
 	g, err := c.grid("CartRank")
 	if err != nil {
@@ -200,8 +200,8 @@ func (c *Comm) CartRank(coords ...int) (int, error) {
 		"of which %v are rings", coords, g.dims, g.periodic)
 }
 
-// Shift is the ranks to receive from and to send to when all data moves by steps along a dimension; §8.5.6. Beyond the
-// end of a dimension that is no ring it is ProcNull.
+// Shift returns the ranks to receive from and to send to when all data moves by steps along a dimension; §8.5.6. Beyond
+// the end of a dimension that is not periodic it returns ProcNull. A dimension that does not exist is ErrDims.
 func (c *Comm) Shift(dim, steps int) (source, dest int, err error) {
 	g, e := c.grid("Shift")
 	switch {
@@ -224,8 +224,8 @@ func (c *Comm) Shift(dim, steps int) (source, dest int, err error) {
 	return move(-steps), move(steps), nil
 }
 
-// CartSub cuts the grid into grids of the dimensions that are kept; §8.5.7. Every rank calls it with the same argument,
-// and gets the communicator of the grid that it is in.
+// CartSub cuts the grid into grids of the kept dimensions; §8.5.7. Every rank calls it with the same argument, one
+// entry for each dimension, and gets the communicator of its own grid.
 func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 	g, err := c.grid("CartSub")
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 
 // Special values of ranks and tags.
 const (
-	AnySource = pml.AnySource   // a receive from any rank; §3.2.4
-	AnyTag    = pml.AnyTag      // a receive of any tag; §3.2.4
-	ProcNull  = ranks.ProcNull  // no rank: calls that name it do nothing and succeed; §3.11
-	Undefined = ranks.Undefined // no such value; §2.5.4
-	Root      = ranks.Root      // this rank is the root of a call on an intercommunicator; §6.2.3
+	AnySource = pml.AnySource   // as source: a message of any rank matches; §3.2.4
+	AnyTag    = pml.AnyTag      // as tag: a message with any tag matches; §3.2.4
+	ProcNull  = ranks.ProcNull  // as rank: the call does nothing and succeeds; §3.11
+	Undefined = ranks.Undefined // there is no such value; §2.5.4
+	Root      = ranks.Root      // as root, on an intercommunicator: the caller is the root; §6.2.3
 )
 
 // MaxTag is the largest tag; §9.1.2 (MPI_TAG_UB).
 const MaxTag = math.MaxInt32
 
-// Comm is a communicator: an ordered group of ranks whose messages are apart from those of any other communicator; §7.
+// Comm is a communicator: an ordered group of ranks; §7. No message of one communicator matches a receive of another.
 type Comm struct {
 	*shared
 	ctx context.Context // nil: calls are not ended by a context
@@ -55,7 +55,7 @@ type shared struct {
 	coll ticketLock
 }
 
-// Rank is the caller's number in the communicator, 0 … Size-1; Undefined if c is nil; §7.4.1.
+// Rank returns the caller's rank in the communicator, 0 … Size-1, or Undefined if c is nil; §7.4.1.
 func (c *Comm) Rank() int {
 	if c == nil || c.shared == nil {
 		return Undefined
@@ -63,7 +63,8 @@ func (c *Comm) Rank() int {
 	return c.group.Rank
 }
 
-// Size is the number of ranks in the communicator, of an intercommunicator in the local group; 0 if c is nil; §7.4.1.
+// Size returns the number of ranks in the communicator, in the local group of an intercommunicator, and 0 if c is nil;
+// §7.4.1.
 func (c *Comm) Size() int {
 	switch {
 	case c == nil || c.shared == nil:
@@ -74,8 +75,8 @@ func (c *Comm) Size() int {
 	return c.group.Size
 }
 
-// Name is what errors and logs call the communicator: what SetName has said, or "world", or its parent's name with a
-// suffix; "" if c is nil; §7.8.
+// Name returns the name of the communicator in errors and logs; §7.8. It is the name that SetName set, "world", or the
+// parent's name with a suffix, and "" if c is nil.
 func (c *Comm) Name() string {
 	if c == nil || c.shared == nil {
 		return ""
@@ -83,7 +84,7 @@ func (c *Comm) Name() string {
 	return c.group.Name()
 }
 
-// SetName names the communicator at this rank; §7.8.
+// SetName names the communicator at this rank; §7.8. Other ranks do not see the name.
 func (c *Comm) SetName(name string) error {
 	if err := c.valid("SetName"); err != nil {
 		return err
@@ -92,8 +93,9 @@ func (c *Comm) SetName(name string) error {
 	return nil
 }
 
-// SetAttr attaches a value to the communicator at this rank, under a key of a type of the caller's own, as in a
-// context.Context; nil takes it away; §7.7.2. A communicator that is made of this one does not inherit it.
+// SetAttr attaches a value to the communicator at this rank; §7.7.2. The key has a comparable type of the caller's own,
+// as in a context.Context; another key is ErrComm. A nil value removes the attribute. Communicators made from this one
+// do not inherit it.
 func (c *Comm) SetAttr(key, value any) error {
 	if err := c.valid("SetAttr"); err != nil {
 		return err
@@ -109,7 +111,7 @@ func (c *Comm) SetAttr(key, value any) error {
 	return nil
 }
 
-// Attr is the value that SetAttr has attached under key, or nil; §7.7.2.
+// Attr returns the value that SetAttr attached under key, or nil; §7.7.2.
 func (c *Comm) Attr(key any) any {
 	if c == nil || c.shared == nil || key == nil || !reflect.TypeOf(key).Comparable() {
 		return nil
@@ -126,10 +128,10 @@ func newComm(s *shared, ctx context.Context) *Comm {
 	return c
 }
 
-// WithContext returns a Comm for the same communicator whose calls end with ctx's error when ctx does. The operation is
-// then cancelled or completed, never half done, and its buffer is the caller's again. A send whose payload the receiver
-// has begun to read is completed. UCX takes no send back: there a message may be received whose send the context has
-// ended. It is nil if c is nil.
+// WithContext returns a Comm for the same communicator whose calls return ctx's error when ctx ends. The operation is
+// then cancelled or complete, never half done, and the caller owns its buffer again. A send whose payload the receiver
+// has begun to read completes. UCX cannot cancel a send: over it, a rank may receive a message whose send ended with
+// the context. WithContext returns nil if c is nil.
 func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if c == nil {
 		return nil // calls on nil are ErrComm
@@ -165,7 +167,7 @@ func (c *Comm) usualRecv(source, tag int) *shared {
 	return s
 }
 
-// Status describes a completed receive, or a message found by a probe; §3.2.5.
+// Status describes a completed receive, or the message that a probe has found; §3.2.5.
 type Status struct {
 	Source    int   // rank in the communicator, or ProcNull
 	Tag       int   // 0 … MaxTag, or AnyTag with ProcNull
@@ -173,7 +175,7 @@ type Status struct {
 	Cancelled bool  // the operation was cancelled, nothing was transferred; §3.8.4
 }
 
-// Count is the length of the message in elements of T, or Undefined if it is not a whole number of them; §3.2.5
+// Count returns the length of the message in elements of T, or Undefined if it is not a whole number of them; §3.2.5
 // (MPI_Get_count).
 func Count[T any](s Status) int {
 	n := int64(sizeOf[T]())
@@ -273,10 +275,10 @@ func (c *Comm) valid(op string) *Error {
 	return (&Comm{shared: c.shared}).usable(op)
 }
 
-// Free gives the communicator back; §7.4.3. Messages that were sent on it to this rank and not received are dropped,
-// and so are those that come later: their senders find them sent. Receives that wait on it fail with ErrComm; but a
-// collective call whose context has ended goes on in the background, since the other ranks count on it. Free returns at
-// once, also if c's context has ended. A second Free is ErrComm, and so is that of the world, which Finalize frees.
+// Free releases the communicator; §7.4.3. It drops messages that were sent to this rank and not received, and messages
+// that arrive later; their sends complete. Receives that wait on the communicator end with ErrComm. A collective call
+// whose context has ended continues in the background, because the other ranks depend on it. Free returns at once, also
+// after c's context has ended. It returns ErrComm for a freed communicator, and for the world, which Finalize frees.
 func (c *Comm) Free() error {
 	if err := c.valid("Free"); err != nil {
 		return err
@@ -308,16 +310,16 @@ func (c *Comm) free() bool {
 	return true
 }
 
-// Stats are counters of this rank for all communicators together.
+// Stats are the counters of a rank, for all its communicators together.
 type Stats = pml.Stats
 
-// Fallbacks count the receives that were not handed to a device that matches tags, by reason. Fallback is a reason.
+// Fallbacks count, by reason, the receives that a device with tag matching did not get. Fallback is a reason.
 type (
 	Fallbacks = pml.Fallbacks
 	Fallback  = pml.Fallback
 )
 
-// Stats returns the counters of this rank since it joined; zeros if c is nil.
+// Stats returns the counters of this rank since it joined, for all its communicators together; zeros if c is nil.
 func (c *Comm) Stats() Stats {
 	if c == nil || c.shared == nil || c.group.Engine == nil {
 		return Stats{}
@@ -325,8 +327,8 @@ func (c *Comm) Stats() Stats {
 	return c.group.Engine.Stats()
 }
 
-// Transport is how this rank reaches the other ranks: "shm", "tcp", or "shm+tcp" where only some of them are on this
-// host; "loop" under RunLocal and in a world of one.
+// Transport returns the name of the transport to the other ranks: "shm", "tcp", or "shm+tcp" if only some of them are
+// on this host; "loop" under RunLocal and in a world of one.
 func (c *Comm) Transport() string {
 	if c == nil || c.shared == nil || c.group.Engine == nil {
 		return ""

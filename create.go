@@ -10,10 +10,10 @@ import (
 	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
-// Dup makes a communicator of the same ranks in the same order, whose messages are apart from c's; §7.4.2. Every rank
-// of c calls it. The name is new, attributes are not inherited (§7.7), a topology is (§8.5). If c's context ends first,
-// or has ended, Dup returns its error, and this rank has no part in a communicator that the other ranks may make all
-// the same; the call counts, as that of Barrier does.
+// Dup makes a communicator of the same ranks in the same order; §7.4.2. Every rank of c calls it. The new communicator
+// has its own messages and its own name. It does not inherit attributes (§7.7), and it inherits the topology (§8.5). If
+// c's context has ended, or ends first, Dup returns the context's error. The other ranks may then make a communicator
+// without this rank, and the call counts as in Barrier.
 func (c *Comm) Dup() (*Comm, error) {
 	return c.create(plan{kind: agree.MakeDup, members: func() *ranks.Set { return c.group.Members() },
 		finish: func(s *shared) { s.group.Peers, s.topo, s.placed = c.group.Peers, c.topo, c.placed }})
@@ -130,10 +130,9 @@ func (c *Comm) intra(op string) *Error {
 	return nil
 }
 
-// Create makes a communicator of the ranks of g, which is a part of c's group; §7.4.2. Every rank of c calls it. Ranks
-// give the same group, or groups that have no rank in common; a rank that is not in the group it gives, which may be
-// empty, gets nil. It is Split with the group's first rank as color and the place in the group as key: see there for
-// what it costs. Groups that overlap are ErrGroup at all ranks.
+// Create makes a communicator of the ranks of g, a subset of c's group; §7.4.2. Every rank of c calls it. All ranks
+// give one group, or groups without a common rank. A rank outside the group that it gives gets nil; the group may be
+// empty. The cost is the cost of Split. Groups that overlap are ErrGroup at all ranks.
 func (c *Comm) Create(g *Group) (*Comm, error) {
 	if err := c.intra("Create"); err != nil {
 		return nil, err
@@ -157,8 +156,8 @@ func (c *Comm) part(op string, g *Group) *Error {
 	return nil
 }
 
-// CreateGroup is Create that only the ranks of g call, all with the same group and tag; §7.4.2. Calls at one time that
-// have a rank in common have different tags.
+// CreateGroup is Create that only the ranks of g call, all with the same group and tag; §7.4.2. Two calls at the same
+// time that have a rank in common need different tags.
 func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	const op = "CreateGroup"
 	if err := c.intra(op); err != nil {
@@ -194,8 +193,8 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	return made.take(c, agree.MakeCreateGroup, fail)
 }
 
-// Compare is Ident if c and d are one communicator, Congruent if they have the same ranks in the same order, Similar if
-// in another one, else Unequal; §7.4.1. No other rank takes part.
+// Compare returns Ident if c and d are one communicator, Congruent if they have the same ranks in the same order,
+// Similar if they have the same ranks in another order, and Unequal otherwise; §7.4.1. It communicates with no rank.
 func (c *Comm) Compare(d *Comm) (Comparison, error) {
 	for _, x := range []*Comm{c, d} {
 		if err := x.valid("Compare"); err != nil {
@@ -218,15 +217,15 @@ func (c *Comm) Compare(d *Comm) (Comparison, error) {
 	return result, err
 }
 
-// Split makes a communicator of the ranks that give the same color, in the order of their keys and, where these are
-// equal, of their ranks in c; §7.4.2. Every rank of c calls it. The color is not negative, or Undefined: then there is
-// no communicator at this rank, and no error.
+// Split makes a communicator of the ranks that give the same color, ordered by key and then by rank in c; §7.4.2. Every
+// rank of c calls it. A color is 0 or more; a negative color is ErrCount. A rank whose color is Undefined gets nil and
+// no error.
 //
-// Colors go up a binomial tree and groups down it: two messages for a rank, and two more where the number that the
-// communicators get is not the first one tried. Ranks whose colors or keys follow a rule (rank/8, rank%8, all the same)
-// are told and kept as one; so a message has some 10 bytes for each such part among the ranks that it speaks of, and
-// for each group of theirs on the way down. Where there is no rule that is linear in the ranks at rank 0, in half of
-// them at the next, and so on; no other rank learns of groups other than its own and those of the ranks below it.
+// Colors go up a binomial tree and groups go down it: two messages for a rank, and two more if the first number tried
+// for the new communicators is taken. Split keeps ranks as one part if their colors or keys follow a linear rule
+// (rank/8, rank%8, all equal). A message has about 10 bytes for each part among its ranks, and on the way down for each
+// group of them. Without such a rule rank 0 keeps an entry for every rank, the next rank in the tree for half of them,
+// and so on. Other ranks learn only of their own group and of the groups of the ranks below them.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	if err := c.intra("Split"); err != nil {
 		return nil, err
@@ -238,9 +237,9 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 	return c.split(agree.MakeSplit, bad, color, key, nil)
 }
 
-// SplitShared is Split by hosts: the ranks that can share memory, in the order of their keys; §7.4.2
-// (MPI_COMM_TYPE_SHARED). The launcher says which ranks share a host (PMI_process_mapping), or else the kernel's boot
-// id and namespaces do, which ranks tell each other in Init.
+// SplitShared is Split by host, ordered by key: the ranks of one communicator can share memory; §7.4.2
+// (MPI_COMM_TYPE_SHARED). The launcher says which ranks share a host (PMI_process_mapping). Without that, ranks compare
+// the kernel's boot id and namespaces in Init.
 func (c *Comm) SplitShared(key int) (*Comm, error) {
 	if err := c.intra("SplitShared"); err != nil {
 		return nil, err

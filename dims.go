@@ -7,9 +7,9 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// Dims cuts n ranks into a grid: dims has one entry per dimension, and Dims fills in those that are 0, so that the
-// product is n and they are as close to each other as they can be, the larger ones first; §8.5.2 (MPI_Dims_create). No
-// communicator takes part. A negative entry, or ones that do not divide n, are ErrDims.
+// Dims cuts n ranks into a grid; §8.5.2 (MPI_Dims_create). dims has one entry for each dimension. Dims fills in the
+// entries that are 0, so that the product is n and the filled entries are as equal as possible, larger ones first. It
+// communicates with no rank. A negative entry, or entries that do not divide n, are ErrDims.
 func Dims(n int, dims []int) error {
 	rest, free := n, []int{}
 	for i, d := range dims {

@@ -2,8 +2,8 @@
 // tags and communicators as MPI 4.1 defines them, with Go's errors, contexts
 // and goroutines.
 //
-// gorun (or mpiexec.hydra, or srun) starts a program as several
-// ranks, and each of them calls Main:
+// gorun (or mpiexec.hydra, or srun) starts a program as several ranks, and each
+// rank calls Main:
 //
 //	func main() {
 //		mpi.Main(func(ctx context.Context, world *mpi.Comm) error {
@@ -24,17 +24,18 @@
 // # Buffers
 //
 // A buffer is a slice; its length is the number of elements. Elements have a
-// fixed size and no pointers: numbers, bools, arrays and structs of them
-// (SendObject takes other values). Sizes in a Status are bytes. A buffer given
-// to a nonblocking call belongs to the library until the request is done.
-// A Layout names elements of a slice that do not lie one behind the other.
+// fixed size and no pointers: numbers, bools, arrays and structs of them.
+// SendObject takes other values. A Status counts bytes. The buffer of a
+// nonblocking call belongs to the library until the request is done. A Layout
+// names elements of a slice that are not contiguous.
 //
 // # Collective calls
 //
-// Every rank of a communicator makes them, in the same order. Each operation
-// has three: Allreduce returns when it is done here, Iallreduce returns a
-// request, AllreduceInit one that can be started again and again. Requests of
-// messages and of collective calls go together in WaitAny and its relatives.
+// Every rank of a communicator makes the same collective calls in the same
+// order. Each operation has three calls: Allreduce returns when it is done at
+// this rank, Iallreduce returns a request, and AllreduceInit returns a request
+// that can be started many times. WaitAny and the other calls for sets take
+// requests of messages and of collective calls together.
 //
 // # Errors
 //
@@ -48,17 +49,17 @@
 // A call that takes part in a transfer may also end with one of these:
 //
 //   - ErrPeerFailed: the other rank has died, has returned, or cannot be reached
-//   - ErrTimeout: the other rank has not answered in time while connecting
+//   - ErrTimeout: the other rank did not answer in time during a connection
 //   - ErrUnavailable: no transport connects the two ranks
 //   - ErrNoMemory: there is no room for the transport's buffers
 //   - ErrAborted: the job ends, or another rank of RunLocal has failed
-//   - context.Canceled, context.DeadlineExceeded: of WithContext
+//   - context.Canceled, context.DeadlineExceeded: the context of WithContext ended
 //
-// The functions name only what else they return. § stands for a section of
-// MPI 4.1 throughout.
+// The comment of a function names only the errors beyond these. § stands for a
+// section of MPI 4.1.
 //
-//	Owns:     the public names; argument checks; communicators
+//	Owns:     the public names; argument checks; communicators; the course of a collective call
 //	May call: internal/agree, pml, internal/join, collectives, internal/layout, internal/reduce, internal/background,
 //	          internal/mpierr, internal/ranks, transport (its errors and interfaces)
-//	Never:    loop over messages, copy payload, know a protocol
+//	Never:    match a message, choose a protocol, know a concrete transport
 package mpi

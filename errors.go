@@ -4,33 +4,33 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// Error is every error of this package. Class is the kind of an error, §9.4, and an error itself, for errors.Is.
+// Error is the type of every error of this package. A Class is the kind of an error, §9.4, and an error for errors.Is.
 type (
 	Error = mpierr.Error
 	Class = mpierr.Class
 )
 
-// The classes.
+// The classes of errors. errors.Is(err, ErrRank) reports whether err has the class.
 var (
-	ErrTruncate    = mpierr.ErrTruncate
-	ErrRank        = mpierr.ErrRank
-	ErrTag         = mpierr.ErrTag
-	ErrCount       = mpierr.ErrCount
-	ErrType        = mpierr.ErrType
-	ErrComm        = mpierr.ErrComm
-	ErrGroup       = mpierr.ErrGroup
-	ErrTopology    = mpierr.ErrTopology
-	ErrDims        = mpierr.ErrDims
-	ErrRoot        = mpierr.ErrRoot
-	ErrBuffer      = mpierr.ErrBuffer
-	ErrOp          = mpierr.ErrOp
-	ErrRequest     = mpierr.ErrRequest
-	ErrPeerFailed  = mpierr.ErrPeerFailed
-	ErrAborted     = mpierr.ErrAborted
-	ErrUnavailable = mpierr.ErrUnavailable
-	ErrNoMemory    = mpierr.ErrNoMemory
-	ErrTimeout     = mpierr.ErrTimeout
-	ErrInit        = mpierr.ErrInit
+	ErrTruncate    = mpierr.ErrTruncate    // a message was longer than its receive
+	ErrRank        = mpierr.ErrRank        // the communicator has no such rank
+	ErrTag         = mpierr.ErrTag         // the tag is not in 0 … MaxTag
+	ErrCount       = mpierr.ErrCount       // a length or a number is wrong, or differs between ranks
+	ErrType        = mpierr.ErrType        // the elements cannot be sent, or have another type than the layout
+	ErrComm        = mpierr.ErrComm        // the communicator is nil, freed or of the wrong kind
+	ErrGroup       = mpierr.ErrGroup       // the group is nil or does not fit the call
+	ErrTopology    = mpierr.ErrTopology    // the communicator has no such topology, or the graph is wrong
+	ErrDims        = mpierr.ErrDims        // no grid has these dimensions or coordinates
+	ErrRoot        = mpierr.ErrRoot        // there is no such root, or ranks give different roots
+	ErrBuffer      = mpierr.ErrBuffer      // buffers of one call overlap
+	ErrOp          = mpierr.ErrOp          // an operator has panicked, or differs between ranks
+	ErrRequest     = mpierr.ErrRequest     // the request is nil or used up, or operations are still open
+	ErrPeerFailed  = mpierr.ErrPeerFailed  // the other rank has died, has returned or is out of reach
+	ErrAborted     = mpierr.ErrAborted     // the job ends, or another rank of RunLocal has failed
+	ErrUnavailable = mpierr.ErrUnavailable // nothing here provides it: no transport, launcher or build tag
+	ErrNoMemory    = mpierr.ErrNoMemory    // there is no room for buffers, or no such memory
+	ErrTimeout     = mpierr.ErrTimeout     // the other rank did not answer in time during a connection
+	ErrInit        = mpierr.ErrInit        // the rank has not joined yet, or has left
 )
 
 // opError is an error of a call on c.

@@ -33,16 +33,17 @@ type distGraph struct {
 func (g *distGraph) neighbours(int) (sources, destinations []int) { return g.sources, g.destinations }
 func (g *distGraph) degree(int) (in, out int)                     { return len(g.sources), len(g.destinations) }
 
-// Edge is an edge of a DistGraph, from which messages go to which rank.
+// Edge is an edge of a DistGraph: rank From sends to rank To.
 type Edge struct{ From, To int }
 
-// Weights are those of a rank's edges: from its sources, and to its destinations, one for each in their order.
+// Weights are the weights of a rank's edges: one for each source and one for each destination, in their order.
 type Weights struct{ Sources, Destinations []int }
 
 // Graph makes a communicator whose ranks are the nodes of a graph; §8.5.3. Every rank of c calls it with the same
-// neighbours of each node, as many nodes as there are ranks or fewer: ranks beyond get nil. Ranks keep their places. A
-// neighbour that is no node is ErrTopology at all ranks. Collective calls among neighbours need a graph in which each
-// edge leads both ways. DistGraph does not, nor does it need the whole graph at each rank.
+// argument: neighbours[i] lists the neighbours of node i. There are at most as many nodes as ranks; the ranks beyond
+// get nil. Ranks keep their places. A neighbour that is not a node is ErrTopology at all ranks. Neighbourhood
+// collective calls need a graph whose edges lead both ways. DistGraph has no such restriction, and no rank needs to
+// know the whole graph.
 func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	if err := c.intra("Graph"); err != nil {
 		return nil, err
@@ -116,19 +117,19 @@ func outside(op string, list []int, n int, of string) *Error {
 	return nil
 }
 
-// DistGraphAdjacent makes a communicator in which each rank says from which ranks it receives and to which it sends;
-// §8.5.4. Every rank of c calls it; what one says must be what its neighbours say. Ranks keep their places. Neighbours
-// stay in the order that is given here. A rank that there is not is ErrTopology at all ranks. Where calls are compared
-// (GORUN_COLL_CHECK) so is an edge that only one of its two ranks gives; else later calls among neighbours wait for it.
+// DistGraphAdjacent makes a communicator in which each rank names the ranks that it receives from and sends to; §8.5.4.
+// Every rank of c calls it, and the two ranks of an edge both name it. Ranks keep their places, and neighbours keep the
+// order given. A rank that does not exist is ErrTopology at all ranks. With GORUN_COLL_CHECK, an edge that only one of
+// its ranks names is ErrTopology too; without it, later neighbourhood calls wait for such an edge.
 func (c *Comm) DistGraphAdjacent(sources, destinations []int) (*Comm, error) {
 	g := &distGraph{sources: sources, destinations: destinations,
 		weights: Weights{make([]int, len(sources)), make([]int, len(destinations))}}
 	return c.adjacent(agree.MakeDistGraphAdjacent, g)
 }
 
-// DistGraphAdjacentWeighted is DistGraphAdjacent with a weight, 0 or more, for each edge, which NeighborWeights tells
-// again; §8.5.4. Both ranks of an edge give it the same weight, which is compared as the edges are. A rank without
-// neighbours gives no weights. As ranks keep their places the weights change nothing else.
+// DistGraphAdjacentWeighted is DistGraphAdjacent with a weight, 0 or more, for each edge; §8.5.4. NeighborWeights
+// returns the weights. Both ranks of an edge give it the same weight, which is compared as the edges are. A rank
+// without neighbours gives no weights. The weights do not move ranks.
 func (c *Comm) DistGraphAdjacentWeighted(sources, destinations []int, weights Weights) (*Comm, error) {
 	return c.adjacent(agree.MakeDistGraphAdjacentWeighted,
 		&distGraph{sources: sources, destinations: destinations, weights: weights, weighted: true})
@@ -226,15 +227,15 @@ func unmatched(m *agree.Exchange, given, told map[int][]int64) *agree.Veto {
 	return nil
 }
 
-// DistGraph is DistGraphAdjacent where each edge is given by any one rank; §8.5.4. Neighbours are in the order of their
-// ranks; an edge that is given twice makes a neighbour that is there twice. An edge costs a message to each of its two
-// ranks; those of one rank to another go together.
+// DistGraph is DistGraphAdjacent in which any one rank may name an edge; §8.5.4. Neighbours are ordered by rank. An
+// edge that is named twice makes two neighbours. An edge costs one message to each of its two ranks; the edges that one
+// rank names for another go in one message.
 func (c *Comm) DistGraph(edges ...Edge) (*Comm, error) {
 	return c.distGraph(agree.MakeDistGraph, edges, make([]int, len(edges)))
 }
 
-// DistGraphWeighted is DistGraph with a weight, 0 or more, for each edge, which NeighborWeights tells again at both of
-// its ranks; §8.5.4. The edges between two ranks are in the order of their weights.
+// DistGraphWeighted is DistGraph with a weight, 0 or more, for each edge; §8.5.4. NeighborWeights returns the weights
+// at both ranks of the edge. Edges between the same two ranks are ordered by weight.
 func (c *Comm) DistGraphWeighted(edges []Edge, weights []int) (*Comm, error) {
 	return c.distGraph(agree.MakeDistGraphWeighted, edges, weights)
 }
@@ -305,8 +306,9 @@ func inOrder(ends []end) (ranks, weights []int) {
 	return ranks, weights
 }
 
-// Neighbors is the ranks from which the caller receives, and to which it sends, in the communicator's topology; §8.5.5,
-// §8.6. In a grid these are the ranks below and above along each dimension, ProcNull beyond its ends.
+// Neighbors returns the ranks that the caller receives from, and the ranks that it sends to, in the communicator's
+// topology; §8.5.5, §8.6. In a grid they are the ranks below and above along each dimension, and ProcNull beyond its
+// ends. A communicator without a topology is ErrTopology.
 func (c *Comm) Neighbors() (sources, destinations []int, err error) {
 	if err := c.valid("Neighbors"); err != nil {
 		return nil, nil, err
@@ -318,9 +320,9 @@ func (c *Comm) Neighbors() (sources, destinations []int, err error) {
 	return slices.Clone(sources), slices.Clone(destinations), nil
 }
 
-// NeighborWeights is the weights of the caller's edges, in the order of Neighbors; weighted is false, and there are
-// none, unless DistGraphWeighted or DistGraphAdjacentWeighted has made the communicator; §8.5.5. It is ErrTopology if
-// the communicator has no topology.
+// NeighborWeights returns the weights of the caller's edges, in the order of Neighbors; §8.5.5. weighted is false, and
+// w is empty, unless DistGraphWeighted or DistGraphAdjacentWeighted made the communicator. A communicator without a
+// topology is ErrTopology.
 func (c *Comm) NeighborWeights() (w Weights, weighted bool, err error) {
 	if err := c.valid("NeighborWeights"); err != nil {
 		return Weights{}, false, err
@@ -335,7 +337,8 @@ func (c *Comm) NeighborWeights() (w Weights, weighted bool, err error) {
 	return Weights{slices.Clone(g.weights.Sources), slices.Clone(g.weights.Destinations)}, true, nil
 }
 
-// GraphNeighbors is the neighbours of a rank in a communicator that Graph has made, else ErrTopology; §8.5.5.
+// GraphNeighbors returns the neighbours of a rank in a communicator that Graph made; §8.5.5. Another communicator is
+// ErrTopology.
 func (c *Comm) GraphNeighbors(rank int) ([]int, error) {
 	if err := c.valid("GraphNeighbors"); err != nil {
 		return nil, err

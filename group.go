@@ -9,23 +9,24 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Group is an ordered set of ranks; §7.2.1. It does not change. It is made from the group of a communicator, and means
-// something in the process that has made it only. A nil Group is ErrGroup, except for Size, which is 0, and Rank.
+// Group is an ordered set of ranks; §7.2.1. It never changes. Comm.Group makes the first one; the methods make others
+// from it. A group has a meaning only in the process that made it. Calls on a nil Group return ErrGroup, except Size
+// and Rank, which return 0 and Undefined.
 //
-// It is held as ranges with strides where the ranks are such: the even ranks of a large job take no more than three.
+// A group is stored as ranges with strides, so the even ranks of a large job take at most three ranges.
 type Group struct {
 	eng   *pml.Engine // of the rank that has made it
 	me    int32       // its rank in the world
 	ranks *ranks.Set
 }
 
-// Comparison is what comparing two groups or communicators gives; §7.3.1, §7.4.1.
+// Comparison is the result of comparing two groups or communicators; §7.3.1, §7.4.1.
 type Comparison int
 
-// From the same to nothing in common.
+// The results of a comparison.
 const (
-	Ident     Comparison = iota // the same ranks in the same order; of communicators: the same one
-	Congruent                   // of communicators: their groups are Ident
+	Ident     Comparison = iota // the same ranks in the same order; the same communicator
+	Congruent                   // two communicators whose groups are Ident
 	Similar                     // the same ranks in another order
 	Unequal
 )
@@ -34,10 +35,10 @@ func (c Comparison) String() string {
 	return [...]string{"ident", "congruent", "similar", "unequal"}[c]
 }
 
-// Range is the ranks First, First+Stride, … up to Last, which is not passed; §7.3.2. Stride may be negative, not 0.
+// Range names the ranks First, First+Stride, … up to Last at most; §7.3.2. Stride may be negative, but not 0.
 type Range struct{ First, Last, Stride int }
 
-// Group is the group of the communicator, of an intercommunicator the local one; §7.3.2. It is nil if c is nil.
+// Group returns the group of the communicator, the local group of an intercommunicator, and nil if c is nil; §7.3.2.
 func (c *Comm) Group() *Group {
 	if c == nil || c.shared == nil {
 		return nil
@@ -49,7 +50,7 @@ func (c *Comm) groupOf(r *ranks.Set) *Group {
 	return &Group{eng: c.group.Engine, me: c.group.WorldRank, ranks: r}
 }
 
-// Size is the number of ranks in the group; §7.3.1.
+// Size returns the number of ranks in the group, 0 for a nil group; §7.3.1.
 func (g *Group) Size() int {
 	if g == nil || g.ranks == nil {
 		return 0
@@ -57,7 +58,7 @@ func (g *Group) Size() int {
 	return int(g.ranks.N)
 }
 
-// Rank is the place of the calling process in the group, or Undefined; §7.3.1.
+// Rank returns the rank of the calling process in the group, or Undefined; §7.3.1.
 func (g *Group) Rank() int {
 	if g == nil || g.ranks == nil {
 		return Undefined
@@ -115,7 +116,7 @@ func twice(list []int) int {
 	return -1
 }
 
-// Union is the ranks of g, and then those of h that g has not; §7.3.2.
+// Union returns the ranks of g, followed by the ranks of h that are not in g; §7.3.2.
 func (g *Group) Union(h *Group) (*Group, error) {
 	if err := g.both("Union", h); err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (g *Group) Union(h *Group) (*Group, error) {
 	return g.with(&b), nil
 }
 
-// Intersection is the ranks of g that h has too, in g's order; §7.3.2.
+// Intersection returns the ranks of g that are also in h, in g's order; §7.3.2.
 func (g *Group) Intersection(h *Group) (*Group, error) {
 	if err := g.both("Intersection", h); err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func (g *Group) Intersection(h *Group) (*Group, error) {
 	return g.with(&b), nil
 }
 
-// Difference is the ranks of g that h has not, in g's order; §7.3.2.
+// Difference returns the ranks of g that are not in h, in g's order; §7.3.2.
 func (g *Group) Difference(h *Group) (*Group, error) {
 	if err := g.both("Difference", h); err != nil {
 		return nil, err
@@ -155,8 +156,8 @@ func (g *Group) filter(b *ranks.Builder, keep func(world int32) bool) {
 	})
 }
 
-// Incl is the group of these ranks of g, in this order; §7.3.2. A rank that g has not, or that stands there twice, is
-// ErrGroup.
+// Incl returns the group of the named ranks of g, in the order given; §7.3.2. A rank that is not in g, or is named
+// twice, is ErrGroup.
 func (g *Group) Incl(ranks ...int) (*Group, error) { return g.incl("Incl", ranks) }
 
 func (g *Group) incl(op string, list []int) (*Group, error) {
@@ -173,7 +174,7 @@ func (g *Group) incl(op string, list []int) (*Group, error) {
 	return g.with(&b), nil
 }
 
-// Excl is g without these ranks; §7.3.2.
+// Excl returns g without the named ranks; §7.3.2. A rank that is not in g, or is named twice, is ErrGroup.
 func (g *Group) Excl(ranks ...int) (*Group, error) { return g.excl("Excl", ranks) }
 
 func (g *Group) excl(op string, ranks []int) (*Group, error) {
@@ -184,7 +185,7 @@ func (g *Group) excl(op string, ranks []int) (*Group, error) {
 	return g.Difference(out)
 }
 
-// RangeIncl is Incl of the ranks of these ranges; §7.3.2.
+// RangeIncl is Incl of the ranks of the ranges; §7.3.2. A stride of 0 is ErrGroup.
 func (g *Group) RangeIncl(ranges ...Range) (*Group, error) {
 	list, err := g.expand("RangeIncl", ranges)
 	if err != nil {
@@ -193,7 +194,7 @@ func (g *Group) RangeIncl(ranges ...Range) (*Group, error) {
 	return g.incl("RangeIncl", list)
 }
 
-// RangeExcl is Excl of the ranks of these ranges; §7.3.2.
+// RangeExcl is Excl of the ranks of the ranges; §7.3.2. A stride of 0 is ErrGroup.
 func (g *Group) RangeExcl(ranges ...Range) (*Group, error) {
 	list, err := g.expand("RangeExcl", ranges)
 	if err != nil {
@@ -227,8 +228,8 @@ func (g *Group) expand(op string, ranges []Range) (list []int, err error) {
 	return list, nil
 }
 
-// Translate says which ranks of h the ranks of g are; §7.3.1. One that h has not is Undefined, ProcNull stays what it
-// is.
+// Translate returns, for each of these ranks of g, its rank in h; §7.3.1. A rank that is not in h gives Undefined, and
+// ProcNull gives ProcNull. A rank that is not in g is ErrGroup.
 func (g *Group) Translate(ranks []int, h *Group) ([]int, error) {
 	if err := g.both("Translate", h); err != nil {
 		return nil, err
@@ -246,7 +247,7 @@ func (g *Group) Translate(ranks []int, h *Group) ([]int, error) {
 	return there, nil
 }
 
-// Compare is Ident, Similar or Unequal; §7.3.1.
+// Compare returns Ident, Similar or Unequal; §7.3.1.
 func (g *Group) Compare(h *Group) (Comparison, error) {
 	if err := g.both("Compare", h); err != nil {
 		return Unequal, err
@@ -266,7 +267,7 @@ func compareSets(s, t *ranks.Set) Comparison {
 	return Unequal
 }
 
-// String describes the group by the ranks of the world: [0-7 16 20-28/4].
+// String describes the group by ranks of the world: [0-7 16 20-28/4].
 func (g *Group) String() string {
 	if g == nil || g.ranks == nil {
 		return "no group"

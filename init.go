@@ -34,12 +34,12 @@ var process struct {
 	telling    sync.Once   // of that, to the launcher
 }
 
-// Option of Init or RunLocal.
+// Option is an option of Init or RunLocal.
 type Option func(*options)
 
 type options = join.Options
 
-// WithLogger sends the library's log to l instead of standard error. The level is that of l, whatever GORUN_LOG says.
+// WithLogger sends the library's log to l instead of standard error. The level of l applies, and GORUN_LOG does not.
 func WithLogger(l hclog.Logger) Option { return func(o *options) { o.Log = l } }
 
 // WithEnviron reads GORUN_* settings from env (as os.Environ gives them) instead of the environment.
@@ -53,11 +53,10 @@ func optionsOf(opts []Option) options {
 	return o
 }
 
-// Init joins the job that the launcher describes (gorun, mpiexec.hydra, srun; mpirun of Open MPI with the tag pmix),
-// or makes a world of one rank if there is no launcher; §11.2.1. It returns the world. If the environment speaks of a
-// job of several ranks and there is no way to join it, or no transport to the other ranks works, that is
-// ErrUnavailable. It is ErrNoMemory if there is no room for the transport's buffers, and ErrInit if it is called
-// twice.
+// Init joins the job that the launcher describes (gorun, mpiexec.hydra, srun; Open MPI's mpirun with the build tag
+// pmix) and returns the world; §11.2.1. Without a launcher it makes a world of one rank. It returns ErrUnavailable if
+// the environment describes a job of several ranks that it cannot join, or if no transport to the other ranks works;
+// ErrNoMemory if the transport's buffers do not fit; ErrInit on a second call.
 func Init(opts ...Option) (*Comm, error) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
@@ -103,11 +102,12 @@ func watchLauncher(lost <-chan struct{}, rank int) {
 	os.Exit(1)
 }
 
-// Finalize leaves the job; §11.2.2. Every rank calls it, after completing its requests: open ones are ErrRequest,
-// which says how many, and then nothing has been finalized. Calls that go on since their context has ended are waited
-// for: the other ranks make them too. If they have not done so when all are in Finalize, that is ErrRequest, which
-// says which calls these are; the job has been left then. Memory of Alloc is gone afterwards. It is ErrInit before
-// Init and when called twice, ErrAborted if the launcher or a rank has gone before.
+// Finalize leaves the job; §11.2.2. Every rank calls it after it has completed its requests. With open requests it
+// returns ErrRequest and their number, and does nothing else. Finalize waits for collective calls that continue after
+// their context ended, because the other ranks make them too. If other ranks have not made them when all ranks are in
+// Finalize, it returns ErrRequest and names the calls; the rank has then left the job. Memory of Alloc is gone
+// afterwards. Finalize returns ErrInit before Init and on a second call, and ErrAborted if the launcher or another rank
+// has already gone.
 func Finalize() error {
 	process.mu.Lock()
 	defer process.mu.Unlock()
@@ -139,8 +139,8 @@ func Finalize() error {
 	return nil
 }
 
-// Abort ends all ranks of the job at once, also while another goroutine is in Init or Finalize; gorun's exit code will
-// be code. It does not return; §11.4.2.
+// Abort ends all ranks of the job at once, also while another goroutine is in Init or Finalize; §11.4.2. gorun exits
+// with code. Abort does not return.
 func Abort(code int) { abort(code, "") }
 
 // abort gives the launcher a text that says why, if it has one.
@@ -152,10 +152,10 @@ func abort(code int, why string) {
 	os.Exit(code)
 }
 
-// Main calls Init, body and Finalize. If one of them fails or body panics, it aborts the whole job with exit code 1.
-// gorun then prints the error with rank and host as its last line, and an error that is a consequence of another rank's
-// end not at all; without gorun, Main prints the error with the rank in front. body's context ends on SIGINT and
-// SIGTERM. A program's main usually is nothing but this call.
+// Main calls Init, body and Finalize; a program's main usually consists of this call. If one of them returns an error,
+// or body panics, Main aborts the whole job with exit code 1. gorun then prints the error with rank and host as its
+// last line; it does not print an error that is a consequence of another rank's end. Without gorun, Main prints the
+// error with the rank. body's context ends on SIGINT and SIGTERM.
 func Main(body func(ctx context.Context, world *Comm) error) {
 	world, err := Init()
 	if err != nil {

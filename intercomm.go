@@ -9,24 +9,25 @@ import (
 	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
-// Intercomm makes an intercommunicator of c's group and another one that has no rank in common with it: ranks of calls
-// on it are those of the other group, as a master has workers; §7.6.2 (MPI_Intercomm_create). Every rank of both groups
-// calls it: each group with a communicator of its own and the rank of its leader there, and the leaders with a
-// communicator peer in which both are, the rank of the other leader there, and a tag for what they say on it; other
-// ranks may give a nil peer. Calls at one time on peer that have a rank in common have different tags.
+// Intercomm makes an intercommunicator of c's group and a second group that has no rank in common with it; §7.6.2
+// (MPI_Intercomm_create). In calls on it, ranks are ranks of the other group, as a master addresses workers. Every rank
+// of both groups calls Intercomm: with its own group's communicator, and with the rank of its leader there. Each leader
+// also gives peer, a communicator that contains both leaders, the rank of the other leader in peer, and a tag for their
+// messages on peer. Other ranks may give a nil peer. Calls on peer at the same time that have a rank in common need
+// different tags.
 //
-// A mistake of one caller is an error at both groups where a leader can see it: the ranks of a group name different
-// leaders, or one that cannot be; or one of the leaders names another rank than the other group's leader, which names
-// it; or the groups have ranks in common. The tag is not to be used again then. Leaders neither of which names the
-// other one, or that give different tags, are not seen, nor is a leader that never calls: what is said to a rank may be
-// for a later call of it. Such calls wait until a context ends, or the rank that is named does, as they do in other
-// MPI libraries. After 64 calls on one peer that name no rank which can be a leader the other group is told no more.
+// A mistake of one caller is an error at both groups if a leader can detect it: the ranks of a group name different
+// leaders, or a leader that does not exist; a leader names a rank that is not the leader of the other group, while that
+// leader names it; or the groups have ranks in common. The tag must not be used again after such an error. Leaders
+// cannot detect that neither names the other, that their tags differ, or that a leader never calls: a message to a rank
+// may be for a later call of that rank. Such calls wait until a context ends or the named rank ends, as in other MPI
+// libraries. After 64 calls on one peer that name a rank which cannot be a leader, the other group is no longer told.
 //
-// Point-to-point calls, WithContext, Free and Merge work on it, and of the collective calls Barrier, Bcast, Gather and
-// Allreduce; §6.2.3. Barrier waits for both groups. Bcast and Gather go from one rank to the other group, or to it from
-// there: root is mpi.Root at that rank, ProcNull at the other ranks of its group, whose buffers are not used, and in
-// the other group its rank. Allreduce gives each group what the ranks of the other have, combined. Other collective
-// calls are ErrComm.
+// Point-to-point calls, WithContext, Free and Merge work on an intercommunicator, and so do the collective calls
+// Barrier, Bcast, Gather and Allreduce; §6.2.3. Barrier waits for both groups. Bcast and Gather move data between one
+// rank and the other group: root is mpi.Root at that rank, ProcNull at the other ranks of its group, whose buffers are
+// not used, and that rank's number in the other group. Allreduce gives each group the combination of the other group's
+// contributions. Other collective calls are ErrComm.
 func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error) {
 	const op = "Intercomm"
 	if err := c.intra(op); err != nil {
@@ -85,8 +86,8 @@ func (c *Comm) checkBridge(op string, remote, tag int, local *ranks.Set) *Error 
 }
 
 // Merge makes a communicator of both groups of an intercommunicator; §7.6.2. Every rank of both groups calls it. The
-// ranks of the group that gives high = false come first; if both give the same, those of the group whose first rank is
-// lower in the world.
+// ranks of the group that gives high = false come first. If both groups give the same value, the group whose first rank
+// is lower in the world comes first.
 func (c *Comm) Merge(high bool) (*Comm, error) {
 	const op = "Merge"
 	if err := c.valid(op); err != nil {
@@ -115,7 +116,7 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 // IsInter reports whether c is an intercommunicator; §7.6.1.
 func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.group.Local != nil }
 
-// RemoteSize is the number of ranks in the remote group, 0 if there is none; §7.6.1.
+// RemoteSize returns the number of ranks in the remote group of an intercommunicator, otherwise 0; §7.6.1.
 func (c *Comm) RemoteSize() int {
 	if !c.IsInter() {
 		return 0
@@ -123,7 +124,7 @@ func (c *Comm) RemoteSize() int {
 	return c.group.Size
 }
 
-// RemoteGroup is the remote group of an intercommunicator, else nil; §7.6.1.
+// RemoteGroup returns the remote group of an intercommunicator, otherwise nil; §7.6.1.
 func (c *Comm) RemoteGroup() *Group {
 	if !c.IsInter() {
 		return nil

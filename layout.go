@@ -9,17 +9,17 @@ import (
 	"github.com/gorun-mpi/mpi/internal/layout"
 )
 
-// Layout says where in a buffer the elements of a message lie, and in which order: a derived datatype; §5.1. A buffer's
-// first element has displacement 0. A Layout is made from others, at first from Of, by the functions below; it does not
-// change, needs no commit and no free, and any number of calls may use it.
+// Layout says where in a buffer the elements of a message lie, and in which order: a derived datatype; §5.1. The first
+// element of a buffer has displacement 0. Of makes a Layout of one element; the functions below make Layouts from
+// others. A Layout never changes and needs neither commit nor free. Any number of calls may use it at once.
 //
-// Its elements have the type of those in the buffer, §3.3.1, which may be parts of structs and arrays there; int and
-// int64 are two types. A layout of bytes, Of[byte], names bytes of any type, and a []byte is memory for elements of any
-// type. Calls return ErrType for others. A buffer's structs may hold strings and pointers if the layout names none of
-// their bytes.
+// The elements of a layout have the type of the buffer's elements, or of fields and array elements in them; §3.3.1. int
+// and int64 are two types. A layout of bytes, Of[byte], names the bytes of any type, and a []byte is memory for
+// elements of any type. Calls return ErrType for other combinations. A buffer's structs may hold strings and pointers
+// if the layout names none of their bytes.
 //
-// A constructor that is given what cannot be, such as a negative count, makes a Layout with that error: Err returns it,
-// and so does every call that is given the Layout or one made from it.
+// A constructor that gets an impossible argument, such as a negative count, makes a Layout with that error. Err returns
+// the error, and so does every call that gets the Layout or one made from it.
 type Layout struct{ is *derived }
 
 // derived is a Layout's contents.
@@ -102,7 +102,7 @@ func from(of Layout, f func(t *layout.Type) (*layout.Type, error)) Layout {
 	return made(t, of.is.numbers, err)
 }
 
-// Err is why the Layout cannot be used, or nil.
+// Err returns the reason why the Layout cannot be used, or nil.
 func (l Layout) Err() error {
 	if l.is == nil {
 		return errNoLayout
@@ -110,7 +110,7 @@ func (l Layout) Err() error {
 	return l.is.err
 }
 
-// Size is the number of bytes of a message with this layout; §5.1.5. It is 0 if there is an error.
+// Size returns the number of bytes of a message with this layout, 0 if the layout has an error; §5.1.5.
 func (l Layout) Size() int64 {
 	if l.Err() != nil {
 		return 0
@@ -118,7 +118,8 @@ func (l Layout) Size() int64 {
 	return l.is.Type.Size()
 }
 
-// Extent is the lower bound, and the bytes from there to the upper bound, by which repeated layouts are apart; §5.1.7.
+// Extent returns the lower bound, and the number of bytes from there to the upper bound; §5.1.7. Copies of the layout
+// that follow each other are extent bytes apart.
 func (l Layout) Extent() (lb, extent int64) {
 	if l.Err() != nil {
 		return 0, 0
@@ -127,7 +128,8 @@ func (l Layout) Extent() (lb, extent int64) {
 	return lb, ub - lb
 }
 
-// TrueExtent is the first byte of data, and the bytes from there to the last, whatever Resized says; §5.1.8.
+// TrueExtent returns the offset of the first byte of data, and the number of bytes from there to the end of the data,
+// whatever Resized set; §5.1.8.
 func (l Layout) TrueExtent() (lb, extent int64) {
 	if l.Err() != nil {
 		return 0, 0
@@ -136,7 +138,7 @@ func (l Layout) TrueExtent() (lb, extent int64) {
 	return lb, ub - lb
 }
 
-// Of is the layout of one T, padding included: a basic datatype, from which others are made; §3.2.2.
+// Of returns the layout of one T, padding included: a basic datatype; §3.2.2.
 func Of[T any]() Layout {
 	if err := fixedType[T](); err != nil {
 		return made(nil, 0, err)
@@ -145,13 +147,13 @@ func Of[T any]() Layout {
 	return made(layout.Basic(uint8(t.Kind()), int64(t.Size()), int64(t.Align())), contentsOf(t).numbers, nil)
 }
 
-// Contiguous is count of of, one behind the other; §5.1.2 (MPI_Type_contiguous).
+// Contiguous returns count copies of layout of, one behind the other; §5.1.2 (MPI_Type_contiguous).
 func Contiguous(count int, of Layout) Layout {
 	return from(of, func(t *layout.Type) (*layout.Type, error) { return layout.Contiguous(int64(count), t) })
 }
 
-// Vector is count blocks, each blocklen of of; a block begins stride extents of of behind the one before it; §5.1.2
-// (MPI_Type_vector). A column of a matrix of n columns is Vector(rows, 1, n, Of[float64]()).
+// Vector returns count blocks, each of blocklen copies of layout of; §5.1.2 (MPI_Type_vector). A block begins stride
+// extents of of behind the block before it. A column of a matrix with n columns is Vector(rows, 1, n, Of[float64]()).
 func Vector(count, blocklen, stride int, of Layout) Layout {
 	return from(of, func(t *layout.Type) (*layout.Type, error) {
 		return layout.Vector(int64(count), int64(blocklen), int64(stride), t)
@@ -165,8 +167,9 @@ func HVector(count, blocklen, stride int, of Layout) Layout {
 	})
 }
 
-// Indexed is blocks of blocklens[i] of of, displacements[i] extents of of from the beginning; §5.1.2
-// (MPI_Type_indexed). One blocklen is that of all blocks (MPI_Type_create_indexed_block).
+// Indexed returns one block for each displacement; §5.1.2 (MPI_Type_indexed). Block i has blocklens[i] copies of layout
+// of, and begins displacements[i] extents of of from the beginning. A single blocklen holds for all blocks
+// (MPI_Type_create_indexed_block).
 func Indexed(blocklens, displacements []int, of Layout) Layout {
 	return from(of, func(t *layout.Type) (*layout.Type, error) {
 		return layout.Indexed(int64s(blocklens), int64s(displacements), t)
@@ -180,15 +183,15 @@ func HIndexed(blocklens, displacements []int, of Layout) Layout {
 	})
 }
 
-// Field is a part of a Struct: Count of Of, the first At bytes from the beginning.
+// Field is a part of a Struct: Count copies of layout Of, which begin At bytes from the beginning.
 type Field struct {
 	Count, At int
 	Of        Layout
 }
 
-// Struct is the fields, one after the other; §5.1.2 (MPI_Type_create_struct). unsafe.Offsetof gives the displacement of
-// a field of a Go struct. Resized gives it the size of the struct, unsafe.Sizeof, so that a Contiguous of it names those
-// fields of all in a slice; the struct's other fields may be strings and pointers.
+// Struct returns the fields, one after the other; §5.1.2 (MPI_Type_create_struct). unsafe.Offsetof gives the
+// displacement of a field of a Go struct. Resized to unsafe.Sizeof of the struct, a Contiguous of it names those fields
+// of every struct in a slice; the struct's other fields may be strings and pointers.
 func Struct(fields ...Field) Layout {
 	parts := make([]layout.Part, len(fields))
 	var all kindSet
@@ -206,43 +209,45 @@ func Struct(fields ...Field) Layout {
 	return made(t, all, err)
 }
 
-// Resized is of with another lower bound and another extent, in bytes; §5.1.7 (MPI_Type_create_resized).
+// Resized returns layout of with another lower bound and another extent, in bytes; §5.1.7 (MPI_Type_create_resized).
 func Resized(of Layout, lb, extent int) Layout {
 	return from(of, func(t *layout.Type) (*layout.Type, error) {
 		return layout.Resized(t, int64(lb), int64(extent))
 	})
 }
 
-// Order is that of an array's dimensions.
+// Order is the order of an array's dimensions in memory.
 type Order = layout.Order
 
-// OrderC: the last index is that of neighbours in memory, as in Go. OrderFortran: the first is.
+// In OrderC, as in Go, elements that differ by 1 in the last index are neighbours in memory; in OrderFortran, elements
+// that differ by 1 in the first index.
 const (
 	OrderC       = layout.C
 	OrderFortran = layout.Fortran
 )
 
-// Subarray is the part of an array of sizes that begins at starts and has subsizes; its extent is the whole array's;
-// §5.1.3 (MPI_Type_create_subarray).
+// Subarray returns the part of an array that begins at starts and has the lengths subsizes; §5.1.3
+// (MPI_Type_create_subarray). sizes are the lengths of the whole array, and its size is the extent of the layout.
 func Subarray(sizes, subsizes, starts []int, order Order, of Layout) Layout {
 	return from(of, func(t *layout.Type) (*layout.Type, error) {
 		return layout.Subarray(int64s(sizes), int64s(subsizes), int64s(starts), order, t)
 	})
 }
 
-// ArrayDim is a dimension of an array that is distributed over a grid of processes: its Size and How it is distributed,
-// the length of a Block (0: the standard's default) and the number of processes, Procs.
+// ArrayDim is a dimension of an array that is distributed over a grid of processes: its Size, How it is distributed,
+// the length of a Block (0: the standard's default), and the number of processes, Procs.
 type ArrayDim = layout.Dimension
 
-// How the dimension of an array is distributed: not at all, in one block for each process, or in blocks in turn.
+// The ways to distribute a dimension of an array: not at all, in one block for each process, or in blocks in turn.
 const (
 	DistributeNone   = layout.None
 	DistributeBlock  = layout.Block
 	DistributeCyclic = layout.Cyclic
 )
 
-// Darray is what process rank of a grid has of a distributed array; the processes are numbered with the last dimension
-// first; §5.1.4 (MPI_Type_create_darray). Its extent is the whole array's.
+// Darray returns the part of a distributed array that process rank of a grid has; §5.1.4 (MPI_Type_create_darray). The
+// last dimension of the grid changes fastest in the numbering of processes. The size of the whole array is the extent
+// of the layout.
 func Darray(rank int, dims []ArrayDim, order Order, of Layout) Layout {
 	return from(of, func(t *layout.Type) (*layout.Type, error) {
 		return layout.Darray(int64(rank), dims, order, t)

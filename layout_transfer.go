@@ -15,8 +15,8 @@ import (
 // long one is packed as its fragments are sent, and unpacked as they arrive, where they are copied anyway. All others
 // are packed into memory of the library first, or unpacked from there when their result is collected.
 
-// SendLayout is Send of the elements that l names in base; §3.2.1, §5.1.11. The receiver may have them in another
-// layout, or as a slice.
+// SendLayout is Send of the elements that l names in base; §3.2.1, §5.1.11. The receiver may use another layout, or a
+// slice.
 func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 	if err := checkSendLayout(c, "SendLayout", base, l, dest, tag); err != nil || dest == ProcNull {
 		return err
@@ -33,7 +33,7 @@ func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 	return c.group.Wrap("SendLayout", dest, tag, err)
 }
 
-// IsendLayout starts a SendLayout. base belongs to the library until the request is done; §3.7.2.
+// IsendLayout starts a SendLayout; §3.7.2. base belongs to the library until the request is done.
 func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, error) {
 	if err := checkSendLayout(c, "IsendLayout", base, l, dest, tag); err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, e
 	return c.request(opIsendLayout, dest, tag, r), nil
 }
 
-// RecvLayout is Recv into the elements that l names in base; §3.2.4, §5.1.11. A shorter message fills the first of
-// them. No element may be named twice.
+// RecvLayout is Recv into the elements that l names in base; §3.2.4, §5.1.11. A shorter message fills the first
+// elements. A layout that names an element twice is ErrType.
 func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, error) {
 	if err := checkRecvLayout(c, "RecvLayout", base, l, source, tag); err != nil || source == ProcNull {
 		return nullStatus, err
@@ -69,8 +69,8 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 	return c.status(st), c.group.Wrap("RecvLayout", source, tag, err)
 }
 
-// IrecvLayout starts a RecvLayout. base belongs to the library until the result has been collected, by Wait or a Test…
-// that reports done; §3.7.2.
+// IrecvLayout starts a RecvLayout; §3.7.2. base belongs to the library until Wait, or a Test… that reports done, has
+// returned the result.
 func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request, error) {
 	if err := checkRecvLayout(c, "IrecvLayout", base, l, source, tag); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request,
 		c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later)), nil
 }
 
-// Pack appends to dst what a message of base with layout l consists of; §5.2.
+// Pack appends the bytes of a message with layout l in base to dst, and returns the result; §5.2.
 func Pack[T any](dst []byte, base []T, l Layout) ([]byte, error) {
 	if err := checkLayout("Pack", base, l, false); err != nil {
 		return dst, err
@@ -99,8 +99,8 @@ func Pack[T any](dst []byte, base []T, l Layout) ([]byte, error) {
 	return dst, nil
 }
 
-// Unpack takes a message with layout l from the beginning of src into base, and returns the rest of src; §5.2. If src
-// is shorter than that, it is ErrTruncate, and base is as it was.
+// Unpack copies a message with layout l from the beginning of src into base, and returns the rest of src; §5.2. If src
+// is too short, it returns ErrTruncate and does not change base.
 func Unpack[T any](src []byte, base []T, l Layout) ([]byte, error) {
 	if err := checkLayout("Unpack", base, l, true); err != nil {
 		return src, err

@@ -12,14 +12,15 @@ import (
 )
 
 // RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
-// notebooks and simulation. Its error joins those of the ranks, each with its rank. When a rank fails, panics or ends
-// its goroutine, the calls of the other ranks end with ErrAborted. A call that waits for a rank that has returned ends
-// with ErrPeerFailed after about a second. Fewer than one rank is ErrCount; a rank that returns with operations under
-// way is ErrRequest. Calls that go on since their context has ended are waited for, and are ErrRequest if other ranks
-// have not made them when all have returned.
+// notebooks and simulation. Its error joins the errors of the ranks, each with its rank. When a rank fails, panics or
+// ends its goroutine, the calls of the other ranks end with ErrAborted. A call that waits for a rank that has returned
+// ends with ErrPeerFailed after about a second. n below 1 is ErrCount. A rank that returns while its operations are
+// under way is ErrRequest. RunLocal waits for collective calls that continue after their context ended; they are
+// ErrRequest if other ranks have not made them when all have returned.
 //
-// If all ranks wait for each other and no other goroutine could call the library, RunLocal says after about two seconds,
-// once, which rank is in which call and waits for what: on standard error, or to the logger of WithLogger. It goes on.
+// If all ranks wait for each other, and no other goroutine could call the library, RunLocal reports after about two
+// seconds, once, which rank is in which call and waits for what. The report goes to standard error or to the logger of
+// WithLogger, and RunLocal continues to wait.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return mpierr.New("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)

@@ -9,8 +9,8 @@ import (
 // SendValue is Send of one value, for RecvValue; §3.2.1.
 func SendValue[T any](c *Comm, v T, dest, tag int) error { return Send(c, []T{v}, dest, tag) }
 
-// RecvValue is Recv of one value; §3.2.4. A message of another size is consumed, and is ErrCount if it is shorter and
-// ErrTruncate if it is longer.
+// RecvValue is Recv of one value; §3.2.4. It consumes a message of another size, and returns ErrCount for a shorter one
+// and ErrTruncate for a longer one.
 func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 	var buf [1]T
 	st, err := Recv(c, buf[:], source, tag)
@@ -21,8 +21,8 @@ func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 	return buf[0], st, err
 }
 
-// SendObject sends any value that encoding/gob can encode: structs with slices, maps, strings. It is slower than Send.
-// The standard has nothing like it. A value that cannot be encoded is ErrType.
+// SendObject sends any value that encoding/gob can encode, such as structs with slices, maps and strings. It is slower
+// than Send, and has no counterpart in the standard. A value that gob cannot encode is ErrType.
 func SendObject(c *Comm, v any, dest, tag int) error {
 	if err := c.checkSend("SendObject", dest, tag); err != nil || dest == ProcNull {
 		return err
@@ -34,8 +34,8 @@ func SendObject(c *Comm, v any, dest, tag int) error {
 	return send(c, "SendObject", b.Bytes(), dest, tag, 0)
 }
 
-// RecvObject receives a value of SendObject. A message that does not decode into a T is ErrType, and is consumed. The
-// Status counts the bytes of the encoding.
+// RecvObject receives a value of SendObject. It consumes a message that does not decode into a T, and returns ErrType.
+// Status.Bytes is the length of the encoding.
 func RecvObject[T any](c *Comm, source, tag int) (T, Status, error) {
 	var v T
 	if err := c.checkRecv("RecvObject", source, tag); err != nil || source == ProcNull {

@@ -2,8 +2,8 @@ package mpi
 
 import "github.com/gorun-mpi/mpi/pml"
 
-// SendInit makes a persistent request that sends buf to rank dest each time it is started; §3.9. Between Start and
-// completion buf belongs to the library. Free gives the request back.
+// SendInit makes a persistent request that sends buf to rank dest each time it is started; §3.9. buf belongs to the
+// library from Start to completion. Free releases the request.
 func SendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	return sendInit(c, opSendInit, buf, dest, tag, pml.Standard)
 }
@@ -40,7 +40,7 @@ func sendInit[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) 
 }
 
 // RecvInit makes a persistent request that receives into buf each time it is started; §3.9. source may be AnySource,
-// tag AnyTag. A message longer than buf is ErrTruncate at its completion.
+// and tag AnyTag. A message longer than buf completes it with ErrTruncate.
 func RecvInit[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	if err := checkRecv[T](c, "RecvInit", source, tag); err != nil {
 		return nil, err

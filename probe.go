@@ -8,8 +8,8 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Probe waits until a message that a receive with source and tag would match has arrived, and describes it; §3.8.1. The
-// message stays where it is: a receive of any goroutine may take it.
+// Probe waits until a message has arrived that a receive with source and tag would match, and returns its Status;
+// §3.8.1. The message stays: a receive of any goroutine may take it.
 func Probe(c *Comm, source, tag int) (Status, error) {
 	if err := c.checkRecv("Probe", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err
@@ -21,8 +21,8 @@ func Probe(c *Comm, source, tag int) (Status, error) {
 	return c.status(st), nil
 }
 
-// Iprobe is Probe that does not wait: it reports whether there is such a message; §3.8.1. If there is none, and source
-// has failed, that is ErrPeerFailed. In a loop of probes it also is when source has returned.
+// Iprobe is Probe without waiting: it reports whether such a message has arrived; §3.8.1. It returns ErrPeerFailed if
+// there is no such message and source has failed, or, in a loop of probes, has returned.
 func Iprobe(c *Comm, source, tag int) (Status, bool, error) {
 	if err := c.checkRecv("Iprobe", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err == nil, err
@@ -34,7 +34,7 @@ func Iprobe(c *Comm, source, tag int) (Status, bool, error) {
 	return c.status(st), true, nil
 }
 
-// Message is a message that a matched probe has taken: only its Mrecv or Imrecv can receive it, once; §3.8.2.
+// Message is a message that a matched probe has taken; §3.8.2. Only its Mrecv or Imrecv can receive it, once.
 type Message struct {
 	comm   *Comm
 	m      *pml.Message // nil: from ProcNull
@@ -42,7 +42,7 @@ type Message struct {
 	tag    int
 }
 
-// Mprobe is Probe that takes the message, so that no other goroutine's receive can match it; §3.8.2.
+// Mprobe is Probe that takes the message, so that no receive of another goroutine matches it; §3.8.2.
 func Mprobe(c *Comm, source, tag int) (*Message, Status, error) {
 	if err := c.checkRecv("Mprobe", source, tag); err != nil {
 		return nil, Status{}, err
@@ -62,7 +62,7 @@ func mprobe(c *Comm, op string, source, tag int) (*Message, Status, error) {
 	return &Message{c, m, s.Source, s.Tag}, s, nil
 }
 
-// Improbe is Mprobe that does not wait: it reports whether there was such a message; §3.8.2.
+// Improbe is Mprobe without waiting: it reports whether there was such a message; §3.8.2.
 func Improbe(c *Comm, source, tag int) (*Message, Status, bool, error) {
 	if err := c.checkRecv("Improbe", source, tag); err != nil {
 		return nil, Status{}, false, err
@@ -78,8 +78,8 @@ func Improbe(c *Comm, source, tag int) (*Message, Status, bool, error) {
 	return &Message{c, m, s.Source, s.Tag}, s, true, nil
 }
 
-// Mrecv receives the message into buf; §3.8.3. A longer message fills buf and is ErrTruncate; a message that has been
-// received before is ErrRequest.
+// Mrecv receives the message into buf; §3.8.3. A longer message fills buf and is ErrTruncate. A message that was
+// already received is ErrRequest.
 func Mrecv[T any](m *Message, buf []T) (Status, error) {
 	r, err := imrecv(m, opMrecv, buf)
 	if err != nil {
@@ -88,7 +88,7 @@ func Mrecv[T any](m *Message, buf []T) (Status, error) {
 	return r.Wait()
 }
 
-// Imrecv starts to receive the message into buf, which belongs to the library until the request is done; §3.8.3.
+// Imrecv starts an Mrecv into buf; §3.8.3. buf belongs to the library until the request is done.
 func Imrecv[T any](m *Message, buf []T) (*Request, error) { return imrecv(m, opImrecv, buf) }
 
 func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {

@@ -7,9 +7,9 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Recv receives a message from rank source (or AnySource) with tag (or AnyTag) into buf; §3.2.4. The message may be
-// shorter than buf: Count[T](status) is its length. If it is longer, buf is filled, the rest is lost, and the error is
-// ErrTruncate.
+// Recv receives a message with tag (or AnyTag) from rank source (or AnySource) into buf; §3.2.4. The message may be
+// shorter than buf: Count[T](status) returns its length in elements. A longer message fills buf, the rest is lost, and
+// the error is ErrTruncate.
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
 	if s := c.usualRecv(source, tag); s != nil && known[T]() {
 		st, err := s.group.Engine.Recv(nil, s.group.Context, s.group.ToWorld(source), int32(tag), bytesOf(buf))
@@ -25,8 +25,8 @@ func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
 	return c.status(st), c.group.Wrap("Recv", source, tag, err)
 }
 
-// RecvAlloc is Recv into a new slice of the message's length; §3.2.4. A message that is no whole number of T is
-// consumed, and is ErrType.
+// RecvAlloc is Recv into a new slice of the message's length; §3.2.4. It consumes a message that is not a whole number
+// of T, and returns ErrType.
 func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
 	if err := checkRecv[T](c, "RecvAlloc", source, tag); err != nil || source == ProcNull {
 		return nil, nullStatus, err
@@ -63,8 +63,8 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 	return nil
 }
 
-// Irecv starts a Recv into buf, which belongs to the library until the request is done; §3.7.2. A message longer than
-// buf is ErrTruncate at its completion.
+// Irecv starts a Recv; §3.7.2. buf belongs to the library until the request is done. A message longer than buf
+// completes it with ErrTruncate.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	if s := c.usualRecv(source, tag); s != nil && known[T]() {
 		p := s.group.Engine.Irecv(nil, s.group.Context, s.group.ToWorld(source), int32(tag), bytesOf(buf))
@@ -80,13 +80,13 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 		int32(tag), bytesOf(buf))), nil
 }
 
-// Sendrecv sends one message to dest and receives another from source, the same rank or another one, and does not
-// deadlock when those do likewise; §3.10. The status is the receive's. A message longer than recv is ErrTruncate.
+// Sendrecv sends one message to dest and receives another from source, which may be the same rank; §3.10. Ranks that
+// call it for each other do not deadlock. The status is the receive's. A message longer than recv is ErrTruncate.
 func Sendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
 	return sendrecv(c, opSendrecv, send, dest, stag, recv, source, rtag)
 }
 
-// SendrecvReplace is Sendrecv with one buffer for both: it sends a copy of buf; §3.10.
+// SendrecvReplace is Sendrecv with one buffer: it sends a copy of buf and receives into buf; §3.10.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Status, error) {
 	return sendrecv(c, opSendrecvReplace, append([]T(nil), buf...), dest, stag, buf, source, rtag)
 }
@@ -122,9 +122,9 @@ func checkSendrecv[S, R any](c *Comm, op string, dest, stag, source, rtag int) e
 	return checkRecv[R](c, op, source, rtag)
 }
 
-// Isendrecv starts a Sendrecv; §3.10. Both buffers belong to the library until the request is done, whose status is the
-// receive's. The request cannot be cancelled (Cancel is ErrRequest), nor can MPI_Isendrecv's with Open MPI and MPICH:
-// an Isend and an Irecv can.
+// Isendrecv starts a Sendrecv; §3.10. Both buffers belong to the library until the request is done. Its status is the
+// receive's. Cancel of it returns ErrRequest, as MPI_Isendrecv cannot be cancelled in Open MPI and MPICH; an Isend and
+// an Irecv can.
 func Isendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
 	return isendrecv(c, opIsendrecv, send, dest, stag, recv, source, rtag)
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Request is an operation that has been started, or a persistent one that can be started; §3.7. It must be completed
-// once, by Wait or a Test… that reports done. A second Wait is ErrRequest, but a persistent request can be started
-// again. Requests are reused, so do not keep one that is completed. A nil Request is ErrRequest, but a set ignores it.
+// Request is a started operation, or a persistent one that can be started; §3.7. Complete it once, by Wait or by a
+// Test… that reports done; a second Wait is ErrRequest. A persistent request can then be started again. The library
+// reuses completed requests, so do not keep one. Calls on a nil Request return ErrRequest; a set of requests ignores
+// it.
 type Request struct {
 	request pml.Request // first: requestOf relies on it
 	callInfo
@@ -112,9 +113,9 @@ func (i *callInfo) misuse(op string, err error) error {
 	return &Error{Op: op, Class: ErrRequest, Comm: i.comm.Name(), Peer: Undefined, Tag: Undefined, Err: err}
 }
 
-// Wait returns when the operation is complete, with its status and error; §3.7.3. It returns at once if the request is
-// persistent and not started. If the context of its communicator ends first, the operation is cancelled, or completed
-// if it is too late for that.
+// Wait returns when the operation is complete, with its status and error; §3.7.3. For a persistent request that is not
+// started it returns at once. If the context of the communicator ends first, Wait cancels the operation, or waits for
+// it if it is too late to cancel.
 func (r *Request) Wait() (Status, error) {
 	if err := r.valid("Wait"); err != nil {
 		return Status{}, err
@@ -130,7 +131,7 @@ func (r *Request) Wait() (Status, error) {
 	return call.result(st, err)
 }
 
-// Test reports whether the operation is complete, and if so its status and error; §3.7.3.
+// Test reports whether the operation is complete, and then returns its status and error; §3.7.3. It does not wait.
 func (r *Request) Test() (bool, Status, error) {
 	if err := r.valid("Test"); err != nil {
 		return false, Status{}, err
@@ -150,8 +151,8 @@ func (r *Request) Test() (bool, Status, error) {
 	return true, s, err
 }
 
-// Cancel asks for the operation to be cancelled; §3.8.4. The request must still be completed: Status.Cancelled says
-// whether it was. Of collective operations and of Isendrecv Cancel is ErrRequest.
+// Cancel asks for the operation to be cancelled; §3.8.4. The request must still be completed; Status.Cancelled then
+// says whether it was cancelled. For collective operations and Isendrecv, Cancel returns ErrRequest.
 func (r *Request) Cancel() error {
 	if err := r.valid("Cancel"); err != nil {
 		return err
@@ -162,8 +163,8 @@ func (r *Request) Cancel() error {
 	return nil
 }
 
-// Done returns a channel that is closed when the operation is complete, for select. The result must still be collected
-// by Wait. Of a nil request it is closed.
+// Done returns a channel that is closed when the operation is complete, for use in select. Wait must still collect the
+// result. The channel of a nil request is closed.
 func (r *Request) Done() <-chan struct{} {
 	if r.valid("Done") != nil {
 		ch := make(chan struct{})
@@ -173,7 +174,7 @@ func (r *Request) Done() <-chan struct{} {
 	return r.request.Done()
 }
 
-// Start starts a persistent request that is not started; §3.9. Otherwise it is ErrRequest.
+// Start starts a persistent request; §3.9. A request that is already started, or is not persistent, is ErrRequest.
 func (r *Request) Start() error {
 	if err := r.valid("Start"); err != nil {
 		return err
@@ -200,7 +201,8 @@ func (r *Request) Start() error {
 	return nil
 }
 
-// StartAll starts persistent requests; §3.9. It stops at the first that cannot be started; those before it are started.
+// StartAll starts persistent requests; §3.9. It stops at the first one that it cannot start; the requests before it are
+// started.
 func StartAll(rs ...*Request) error {
 	for i, r := range rs {
 		if err := r.Start(); err != nil {
@@ -210,7 +212,7 @@ func StartAll(rs ...*Request) error {
 	return nil
 }
 
-// Free gives a persistent request back; §3.7.3. One that is started is ErrRequest until its result has been collected.
+// Free releases a persistent request; §3.7.3. A started request is ErrRequest until its result has been collected.
 func (r *Request) Free() error {
 	if err := r.valid("Free"); err != nil {
 		return err

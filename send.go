@@ -2,8 +2,8 @@ package mpi
 
 import "github.com/gorun-mpi/mpi/pml"
 
-// Send sends buf to rank dest with tag, 0 … MaxTag, and returns when buf may be used again; §3.4 (standard mode). A
-// short message is then on its way or waits in the receiver's memory; a long one has been received.
+// Send sends buf to rank dest with tag, 0 … MaxTag; §3.4 (standard mode). It returns when the caller may reuse buf: a
+// short message is then on its way or in the receiver's memory, and the receiver has received a long one.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	if s := c.usualSend(dest, tag); s != nil && known[T]() {
 		if err := s.group.Engine.Send(nil, s.group.Context, s.group.ToWorld(dest), int32(tag), bytesOf(buf),
@@ -15,19 +15,19 @@ func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	return send(c, "Send", buf, dest, tag, pml.Standard)
 }
 
-// Ssend is Send that returns only after the receiver has matched the message; §3.4 (synchronous mode).
+// Ssend is Send that returns only after a receive has matched the message; §3.4 (synchronous mode).
 func Ssend[T any](c *Comm, buf []T, dest, tag int) error {
 	return send(c, "Ssend", buf, dest, tag, pml.Synchronous)
 }
 
-// Rsend is Send where the caller knows that the receive is posted; §3.4 (ready mode). Here it does what Send does, also
-// if no receive is posted.
+// Rsend is Send for a caller that knows that the receive is posted; §3.4 (ready mode). Here it does the same as Send,
+// also if no receive is posted.
 func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
 	return send(c, "Rsend", buf, dest, tag, pml.Standard)
 }
 
 // Bsend copies buf and returns at once, whatever the receiver does; §3.4 (buffered mode), §3.6. The copy stays on this
-// rank's heap until it is sent; no buffer needs to be attached. Finalize waits for it.
+// rank's heap until it is sent; no buffer needs to be attached. Finalize waits for the send.
 func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	if err := checkSend[T](c, "Bsend", dest, tag); err != nil || dest == ProcNull {
 		return err
@@ -62,7 +62,7 @@ func checkSend[T any](c *Comm, op string, dest, tag int) error {
 	return nil
 }
 
-// Isend starts a Send of buf, which belongs to the library until the request is done; §3.7.2.
+// Isend starts a Send; §3.7.2. buf belongs to the library until the request is done.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	if s := c.usualSend(dest, tag); s != nil && known[T]() {
 		p := s.group.Engine.Isend(nil, s.group.Context, s.group.ToWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
@@ -71,7 +71,7 @@ func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	return isend(c, opIsend, buf, dest, tag, pml.Standard)
 }
 
-// Issend is Isend in synchronous mode: the request is done only after the receiver has matched the message; §3.7.2.
+// Issend is Isend in synchronous mode: the request is done only after a receive has matched the message; §3.7.2.
 func Issend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	return isend(c, opIssend, buf, dest, tag, pml.Synchronous)
 }
@@ -81,7 +81,7 @@ func Irsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	return isend(c, opIrsend, buf, dest, tag, pml.Standard)
 }
 
-// Ibsend is Isend in buffered mode, see Bsend: the request is done at once; §3.7.2.
+// Ibsend is Isend in buffered mode, see Bsend; §3.7.2. The request is done at once.
 func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	if err := checkSend[T](c, "Ibsend", dest, tag); err != nil {
 		return nil, err

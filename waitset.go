@@ -33,7 +33,8 @@ func setMisuse(op string, rs []*Request, i int, err error) error {
 	return e
 }
 
-// WaitAll waits for all of rs; §3.7.5. The error joins those of the operations that failed; the others have completed.
+// WaitAll waits until all of rs are complete; §3.7.5. Its error joins the errors of failed operations; the other
+// operations have succeeded.
 func WaitAll(rs ...*Request) error {
 	var failed []error
 	if err := waitAll(rs, false, func(i int, st Status, err error) { failed = append(failed, err) }); err != nil {
@@ -45,7 +46,7 @@ func WaitAll(rs ...*Request) error {
 	return errors.Join(failed...)
 }
 
-// WaitAllStatus is WaitAll that returns len(rs) statuses, in the order of rs; §3.7.5.
+// WaitAllStatus is WaitAll that also returns len(rs) statuses, in the order of rs; §3.7.5.
 func WaitAllStatus(rs ...*Request) ([]Status, error) {
 	sts := make([]Status, len(rs))
 	for i := range sts {
@@ -118,8 +119,8 @@ func anyLanding(rs []*Request) bool {
 	return false
 }
 
-// WaitAny waits until one of rs is complete and returns its index and result; §3.7.5. The index is Undefined if all are
-// nil.
+// WaitAny waits until one of rs is complete, and returns its index and result; §3.7.5. The index is Undefined if rs has
+// no request to wait for.
 func WaitAny(rs ...*Request) (int, Status, error) {
 	index, st, rerr := Undefined, emptyStatus, error(nil)
 	err := waitSome("WaitAny", rs, 1, nil, func(i int, s Status, err error) { index, st, rerr = i, s, err })
@@ -129,8 +130,8 @@ func WaitAny(rs ...*Request) (int, Status, error) {
 	return index, st, rerr
 }
 
-// WaitSome waits until at least one of rs is complete and returns the indices and statuses of all that are, which have
-// the same length; §3.7.5. The error joins theirs.
+// WaitSome waits until at least one of rs is complete; §3.7.5. It returns the indices and the statuses of all complete
+// requests, two slices of the same length. Its error joins theirs.
 func WaitSome(rs ...*Request) ([]int, []Status, error) {
 	var got completions
 	if err := waitSome("WaitSome", rs, -1, got.begin, got.add); err != nil {
@@ -139,16 +140,16 @@ func WaitSome(rs ...*Request) ([]int, []Status, error) {
 	return got.index, got.status, errors.Join(got.failed...)
 }
 
-// Completion is a request of a set that is complete.
+// Completion is a complete request of a set.
 type Completion struct {
-	Index  int // in the set
+	Index  int // of the request in the set
 	Status Status
 	Err    error
 }
 
-// AppendSome is WaitSome that appends what is complete to done, each with its own error; §3.7.5. Given the memory of
-// its last call, as in done, err = AppendSome(done[:0], rs...), it allocates nothing. Its error is that rs cannot be
-// waited for; then it returns done as it was.
+// AppendSome is WaitSome that appends the complete requests to done, each with its own error; §3.7.5. It allocates
+// nothing if done has room, as in done, err = AppendSome(done[:0], rs...). If rs cannot be waited for, it returns an
+// error, and done as it was.
 func AppendSome(done []Completion, rs ...*Request) ([]Completion, error) {
 	all := done
 	if err := waitSome("AppendSome", rs, -1, nil, func(i int, st Status, err error) {
@@ -193,8 +194,8 @@ func waitSome(op string, rs []*Request, max int, begin func(n int), each func(i 
 	return nil
 }
 
-// TestAll reports whether all of rs are complete; §3.7.5. If so they are collected and the error joins theirs; if not,
-// none is collected.
+// TestAll reports whether all of rs are complete; §3.7.5. If so, it collects them, and its error joins theirs; if not,
+// it collects no request.
 func TestAll(rs ...*Request) (bool, error) {
 	var got completions
 	done, err := testSome("TestAll", rs, -1, true, got.add)
@@ -204,8 +205,8 @@ func TestAll(rs ...*Request) (bool, error) {
 	return done, errors.Join(got.failed...)
 }
 
-// TestAny reports whether one of rs is complete, and collects it: its index and result; §3.7.5. If rs has no request to
-// wait for, it reports true and Undefined.
+// TestAny reports whether one of rs is complete, and returns its index and result; §3.7.5. If rs has no request to wait
+// for, it returns true and the index Undefined.
 func TestAny(rs ...*Request) (int, bool, Status, error) {
 	index, found, st, rerr := Undefined, false, emptyStatus, error(nil)
 	all, err := testSome("TestAny", rs, 1, false, func(i int, s Status, err error) {
@@ -217,8 +218,8 @@ func TestAny(rs ...*Request) (int, bool, Status, error) {
 	return index, found || all, st, rerr
 }
 
-// TestSome collects all requests of rs that are complete, perhaps none: their indices and statuses; §3.7.5. The error
-// joins theirs.
+// TestSome returns the indices and the statuses of all complete requests of rs, perhaps none; §3.7.5. It does not wait.
+// Its error joins theirs.
 func TestSome(rs ...*Request) ([]int, []Status, error) {
 	var got completions
 	if _, err := testSome("TestSome", rs, -1, false, got.add); err != nil {

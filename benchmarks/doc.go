@@ -5,7 +5,7 @@
 //	bw, bw_persistent, bibw, mbw_mr, fan_in, fan_out     OSU's windows: one way, by persistent requests, both ways,
 //	                                                     of many pairs, from all ranks to one, from one to all
 //	collective    OSU's collective calls
-//	kernel        the sum that reductions use, against a copy
+//	kernel        the sum that reductions use, compared with a copy
 //	allpairs      every rank sends to random others
 //	halo          ranks compute unevenly and exchange halos
 //	late          messages after one rank was late
@@ -20,12 +20,12 @@
 //	stress        random traffic, every byte checked
 //	compare       compares these with Open MPI and MPICH (peers: the same programs in C)
 //
-// All but the last three take options of the OSU micro-benchmarks 7.4 and print its lines; with --json they print
+// All but the last three take options of the OSU micro-benchmarks 7.4 and print its lines. With --json they print
 // objects with the facts of the machine instead, with --plot they draw. They warm up for 0.7 s before the first figure
-// (--warm-time), unless -x says how many iterations go before each, and measure each for a number of iterations (-i) or
-// for a time (--time). The package doc of each says what it measures and how: go doc ./benchmarks/match.
+// (--warm-time), unless -x gives the iterations before each figure. They measure each figure for a number of iterations
+// (-i) or for a time (--time). The package doc of each program describes its measurement: go doc ./benchmarks/match.
 //
-// Owns: nothing.
-// May call: mpi, benchmarks/harness.
-// Never: reaches inside of the runtime.
+//	Owns:     nothing
+//	May call: mpi, benchmarks/harness
+//	Never:    reach into the runtime
 package benchmarks

@@ -21,7 +21,7 @@ func (b *Builder) Build(a *Algorithm, p *Params) *Schedule {
 }
 
 // Window makes the part of a schedule that begins with round first and has at most n rounds. It takes memory for these
-// only: a schedule that is long, as those of pipelines are, can be run window by window.
+// rounds only, so an executor can run a long schedule, such as a pipeline's, window by window.
 func (b *Builder) Window(a *Algorithm, p *Params, first, n int) *Schedule {
 	last := first + n
 	if last < first {

@@ -16,7 +16,7 @@ type Algorithm struct {
 // String is operation:name, as users write it.
 func (a *Algorithm) String() string { return a.Operation.String() + ":" + a.Name }
 
-// Need is what must be so for an algorithm to work.
+// Need is a condition for an algorithm to work.
 type Need uint16
 
 // The needs, of which an algorithm has any number.
@@ -152,7 +152,7 @@ var catalogue = []Algorithm{
 	{InterAllreduce, "leaders", 0, interAllreduce},
 }
 
-// Algorithms are those of an operation, in the order of the catalogue.
+// Algorithms returns the algorithms of an operation, in the order of the catalogue.
 func Algorithms(o Operation) (all []*Algorithm) {
 	for i := range catalogue {
 		if catalogue[i].Operation == o {

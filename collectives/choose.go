@@ -9,10 +9,10 @@ import (
 	"text/tabwriter"
 )
 
-// Via is what most messages of a communicator go over.
+// Via says whether most messages of a communicator go over shared memory or a network.
 type Via uint8
 
-// What a rule holds for. AnyVia is only in rules.
+// The values of Via. AnyVia is only in rules.
 const (
 	AnyVia Via = iota
 	SharedMemory
@@ -283,8 +283,7 @@ func sum(counts []int64) (all int64) {
 	return all
 }
 
-// pricedRanks and pricedBytes are those of the call that a line of the table is priced with, where the line has no
-// limit.
+// pricedRanks and pricedBytes are the ranks and bytes of the call that prices a line of the table without a limit.
 const (
 	pricedRanks = 64
 	pricedBytes = 4 * mib

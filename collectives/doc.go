@@ -1,9 +1,9 @@
 // Package collectives says what each rank does in a collective operation.
 //
-// An algorithm is a pure function: from a rank's Params it makes that rank's Schedule. A Schedule is a list of rounds,
-// a round a list of messages and of local steps over three spaces of elements: In and Out, which are the caller's
-// buffers, and Tmp, which the executor provides. The same schedule is run by package mpi, by the tests against a naive
-// truth, and by the simulator.
+// An algorithm is a pure function from a rank's Params to its Schedule. A Schedule is a list of rounds, and a round is
+// a list of messages and of local steps over three spaces of elements: In and Out, which are the caller's buffers, and
+// Tmp, which the executor provides. Package mpi, the tests against a naive result, and the simulator run the same
+// schedules.
 //
 //	b := new(collectives.Builder)                  // one for each cached schedule, or reused
 //	a := choice.Algorithm(collectives.Allreduce, &p, collectives.Network)

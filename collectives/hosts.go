@@ -2,7 +2,7 @@ package collectives
 
 import "sort"
 
-// Hosts says which ranks share a host. Hosts are numbered by their lowest ranks: that of host 0 is rank 0.
+// Hosts says which ranks share a host. Hosts are numbered by their lowest ranks: the lowest rank of host 0 is rank 0.
 type Hosts interface {
 	Len() int             // how many hosts
 	Host(rank int) int    // where rank is

@@ -1,6 +1,6 @@
 package collectives
 
-// Operation is what is to be done; each has one algorithm or more.
+// Operation is a collective operation; each has one algorithm or more.
 type Operation uint8
 
 // The operations, and what In and Out hold in each. In place, what would be in In is in Out, at the place that the

@@ -19,7 +19,7 @@ type Pair struct {
 	Closes int
 }
 
-// Pairs are those of all ranks, and how many sums there are at most at one time.
+// Pairs returns the pairs of all ranks, and the greatest number of sums at one time.
 func Pairs(ranks int) (pairs []Pair, sums int) {
 	f := (&team{size: ranks}).fold()
 	pairs = make([]Pair, ranks)

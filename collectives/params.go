@@ -25,8 +25,8 @@ type Params struct {
 	Reads bool
 	// Hosts says which ranks share a host; nil: not known.
 	Hosts Hosts
-	// Sources and Destinations are the neighbours that this rank receives from and sends to. One that is negative is
-	// none: its blocks are not touched.
+	// Sources and Destinations are the neighbours that this rank receives from and sends to. A negative one is no
+	// neighbour: its blocks are not touched.
 	Sources, Destinations []int
 	// Cartesian says that neighbours come in pairs, one for each dimension: the lower one, then the upper. Where both
 	// are one rank, what it sends to its upper neighbour is received as from the lower one.

@@ -47,8 +47,8 @@ const (
 	Recv
 	// Copy copies Len elements from Src to Dst. The two may overlap.
 	Copy
-	// Combine sets Dst to Src ∘ With, element by element. What is in Src comes from lower ranks than what is in With.
-	// Dst is With, or overlaps neither of the two; if the operator commutes, Dst may also be Src.
+	// Combine sets Dst to Src ∘ With, element by element. The elements in Src come from lower ranks than the elements
+	// in With. Dst is With, or overlaps neither of the two; if the operator commutes, Dst may also be Src.
 	Combine
 )
 
@@ -80,8 +80,8 @@ func (s Step) String() string {
 //
 // In a round the rank posts all its receives, starts all its sends and waits until all these are complete. Then it runs
 // the local steps, one after the other in their order. The next round begins after that. A local step never precedes a
-// message of its own round: what must be computed before a send is in the round before, and a round may have no
-// messages. What a round receives overlaps neither what it sends nor what else it receives.
+// message of its own round: a computation before a send is in the round before, and a round may have no messages. The
+// memory of a receive overlaps neither the memory of the round's sends nor of its other receives.
 //
 // The n-th message that a sends to b in the operation is received by the n-th receive from a that b posts, and is as
 // long as that receive. So one tag for each operation in flight is enough, since messages of a pair keep their order;

@@ -61,7 +61,7 @@ func (s *Store) room(u *Unexpected, n int) {
 }
 
 // Fetch gives u, which is announced and short, the buffer into which it is fetched. From then on it costs its sender
-// nothing. What it costs is returned; Drop takes that back, and comes before Release.
+// nothing. Fetch returns the cost of u; Drop takes the same cost back, and comes before Release.
 func (s *Store) Fetch(u *Unexpected) int64 {
 	if u.Size > 0 {
 		s.room(u, int(u.Size))

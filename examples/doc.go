@@ -13,7 +13,7 @@
 // Start one with "gorun -n 4 ./examples/heat". Every example runs with any number of ranks; examples_test.go starts
 // each of them with 1, 2, 3, 4, 6 and 8. The last four check their own answers, and fail if these are wrong.
 //
-// Owns: nothing.
-// May call: mpi, the standard library; heat draws with gonum/plot.
-// Never: uses anything of this module but package mpi.
+//	Owns:     nothing
+//	May call: mpi, the standard library; heat draws with gonum/plot
+//	Never:    use a package of this module except mpi
 package examples

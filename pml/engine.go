@@ -261,8 +261,8 @@ func (e *Engine) Contacts() (ranks []int32, ordered bool) {
 	return ranks, true
 }
 
-// Draining reports whether a device that matches tags may still hold a receive that has been asked back, such as those
-// of contexts that were dropped.
+// Draining reports whether a device that matches tags may still hold a receive that has been asked back, such as a
+// receive of a dropped context.
 func (e *Engine) Draining() bool {
 	e.lock()
 	defer e.unlock()

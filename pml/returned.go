@@ -206,9 +206,9 @@ func (s *boards) returned(rank int32, err error) {
 // owner is the member that raises the word of a line.
 func (b *Board) owner(line int) int { return line * len(b.members) / len(b.Lines) }
 
-// Return is called when this rank makes no call any more and has nothing under way. Ranks that wait for it hear of that.
-// What others send is still read, until the engine is closed: ranks of one process end one by one, and the last packets
-// of a rank, such as credit, may find a link full.
+// Return is called when this rank makes no call any more and has nothing under way. Ranks that wait for it hear of
+// that. The engine still reads the packets of others until it is closed: ranks of one process end one by one, and the
+// last packets of a rank, such as credit, may find a link full.
 func (e *Engine) Return() {
 	e.lock()
 	defer e.unlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // Rounds is an operation that consists of rounds: messages, and then local work, after which the next round begins.
-// Collective calls are made of it. What the rounds are a Script says.
+// Collective calls use it. A Script says what the rounds are.
 //
 // The goroutine that finds the last message of a round complete posts the next round, under the lock: a caller that
 // leads, or the watcher. Local work may take long, and may be a user's code: it runs without the lock, on the

@@ -43,8 +43,8 @@ func (e *Engine) calledUpon(h *wire.Header) {
 	}
 }
 
-// Serve waits until there is a message of any rank, whichever ranks have failed, or the engine is closed. It is none of
-// the operations that Flush waits for or counts. The caller takes the message with Iprobe.
+// Serve waits until there is a message of any rank, whichever ranks have failed, or the engine is closed. Flush neither
+// waits for it nor counts it. The caller takes the message with Iprobe.
 func (e *Engine) Serve(ctx uint32, tag int32) error {
 	e.lock()
 	defer e.unlock()

@@ -1,10 +1,10 @@
 package pml
 
-// Stats are counters of one rank since it joined.
+// Stats are the counters of one rank since it joined. Counts are of messages, receives or sends; sizes are bytes.
 type Stats struct {
 	EagerSent        uint64 // messages sent whole
 	RendezvousSent   uint64 // messages announced first
-	BytesSent        uint64
+	BytesSent        uint64 // payload of all messages
 	MatchedOnArrival uint64 // messages whose receive was posted
 	Matched          uint64 // messages that waited in the unexpected queue
 	Gets             uint64 // receives begun by READ
@@ -18,13 +18,13 @@ type Stats struct {
 	OffloadMatches   uint64    // messages that the device has matched; they are in MatchedOnArrival too
 	SoftwareMatches  uint64    // messages of the same peers that software has
 	OffloadPosted    uint64    // receives that the device was given
-	OffloadTakenBack uint64    // those that it gave back: cancelled, or matched by software
+	OffloadTakenBack uint64    // receives that it gave back: cancelled, or matched by software
 	OffloadFallbacks Fallbacks // receives that it was not given, by reason
 
-	UnexpectedBytes int64 // now: envelopes and payloads that wait to be matched
-	UnexpectedPeak  int64
-	Posted          int // receives waiting now
-	Unexpected      int // messages waiting now
+	UnexpectedBytes int64 // now: envelopes and payloads that wait for a match
+	UnexpectedPeak  int64 // the greatest UnexpectedBytes so far
+	Posted          int   // receives waiting now
+	Unexpected      int   // messages waiting now
 }
 
 // Stats returns the counters.

@@ -54,8 +54,8 @@ func (c *Chooser) Together(ends func()) {
 	c.held = 0
 }
 
-// Choose picks the scheme for a transfer from a peer, and with Split how much of its end the sender writes. What the
-// transfer then costs is noted in tr, which stays where it is until the end, and goes into t, the peer's tuner.
+// Choose picks the scheme for a transfer from a peer, and with Split how much of its end the sender writes. The cost of
+// the transfer is noted in tr, which stays where it is until the end, and goes into t, the peer's tuner.
 func (c *Chooser) Choose(tr *Trial, t *Tuner, f *Facts) (s *Scheme, back int64) {
 	c.open++
 	c.alone = nil

@@ -16,15 +16,15 @@
 //	  │                                        │
 //	  │◄────────────────────────────────── FIN ┤ the sender's buffer is free
 //
-// After a stream over a link that says itself when it has let go of it there is no FIN: the flag NoFIN of RTS says so.
+// A stream ends without FIN over a link that reports by itself when it has read the buffer: the flag NoFIN of RTS says so.
 //
-// Both ends are pure machines, receiver.go and sender.go: a method for each
-// thing that can happen, whose Action is what the caller does next, the packet
-// to send included. The receiver may change over in the middle of a message,
-// from stream to get when the sender stops sending, from get to stream when a
-// READ fails or a sender whose stream had stalled sends again.
+// Both ends are pure machines, receiver.go and sender.go, with a method for
+// each event. A method returns an Action for the caller, including the packet
+// to send. The receiver may change the scheme in mid-message: from stream to
+// get when the sender stops sending, from get to stream when a READ fails or a
+// sender whose stream had stalled sends again.
 //
 //	Owns:     one transfer's phase, offsets and packets; a file per scheme; which scheme is chosen (choose.go, tuner.go)
 //	May call: internal/wire
-//	Never:    send, copy, sleep, read a clock, or touch a request: it returns what should be done
+//	Never:    send, copy, sleep, read a clock, or touch a request: it returns the action
 package rendezvous

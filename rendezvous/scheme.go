@@ -21,7 +21,7 @@ const schemes = 3
 
 func (s *Scheme) String() string { return s.name }
 
-// What a caller does next.
+// What names the next step of a caller.
 type What uint8
 
 const (

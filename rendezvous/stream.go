@@ -70,7 +70,7 @@ func (s *Sender) OnCTS(h *wire.Header) Action {
 // Streaming reports whether there are fragments to send.
 func (s *Sender) Streaming() bool { return !s.done && s.next < s.end }
 
-// NextFragment is the fragment to send now, of at most limit bytes; Nothing if there is none.
+// NextFragment returns the fragment to send now, of at most limit bytes, or Nothing.
 func (s *Sender) NextFragment(limit int64) Action {
 	if !s.Streaming() {
 		return Action{}

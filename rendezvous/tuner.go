@@ -11,7 +11,8 @@ import (
 //
 // A transfer that is alone from match to end is measured by itself. One among others takes as long as all of them, so
 // there a run of transfers is given one scheme, and the time from the end of its first to the end of its last counts:
-// they end in the order in which they began. What has ended together with the first (Chooser.Together) does not count.
+// they end in the order in which they began. A transfer that has ended together with the first (Chooser.Together) does
+// not count.
 type Tuner struct {
 	classes *[2][tunedClasses]tunedClass // by the length in bits; [1]: the sender's memory is mapped here
 }

@@ -3,8 +3,8 @@
 // A posted receive and an arrived message are partners when their contexts are
 // equal and their source and tag are equal, or the receive's are wildcards. Of
 // several candidates the oldest wins, on both sides (MPI 4.1, sections 3.2.4
-// and 3.5). An operation costs the same with one entry queued (a posted receive or
-// an unexpected message) and with a million.
+// and 3.5). An operation costs the same with one entry in the queue (a posted
+// receive or an unexpected message) and with a million.
 //
 // A receive is posted; a message arrives:
 //

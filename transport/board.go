@@ -12,9 +12,9 @@ type Boards struct {
 
 // Board is memory that some ranks have mapped: lines, and data behind them. All is zero at first. A line has a word,
 // which one rank raises, and room for what that rank has to say with it; each member has as many, the first member the
-// first of them. Data is for what does not fit. What another rank has written may be anything at any time. A rank that
-// waits for a word looks at it, and for longer waits asks for it by Expect: then Poll reports Reached, and an armed
-// sleep ends for it.
+// first of them. Data has room for longer contributions. The memory of another rank may hold anything at any time. A
+// rank that waits for a word looks at it, and for longer waits asks for it by Expect: then Poll reports Reached, and an
+// armed sleep ends for it.
 //
 // Any goroutine may call Raise, Fail and Failed, until Close. Expect, Forget and Close are called with the engine's
 // lock.
@@ -25,8 +25,9 @@ type Board struct {
 	Raise func(line int, to uint64)
 	// PrefetchW has the processor fetch the beginning of mem, of a line or of Data, to write it, and returns at once.
 	PrefetchW func(mem []byte)
-	// Expect: Poll reports Reached, once, when the word of line is at least so much, or the board has failed. It ends an
-	// earlier Expect. From then on the end of the member whose line it is is reported as Down, as that of a peer.
+	// Expect: Poll reports Reached, once, when the word of line is at least so much, or the board has failed. It ends
+	// an earlier Expect. From then on the end of the member that owns the line is reported as Down, like the end of a
+	// peer.
 	Expect func(line int, least, cookie uint64)
 	// Forget ends Expect.
 	Forget func()
@@ -54,8 +55,8 @@ type Lending struct {
 	// Return ends a loan. No member writes to it any more if those that were to write have said that they have done so,
 	// or if Fail has been called before: then Return waits for a Write that is under way, or the end of its process.
 	Return func(Loan)
-	// Read fills dst from what member i has lent, which has it at from. The loan is hostile. What was read is right if
-	// the member had not returned it before Read came back. ErrPeerGone: the member has ended.
+	// Read fills dst from what member i has lent, which has it at from. The loan is hostile. The bytes are right if the
+	// member had not returned the loan before Read came back. ErrPeerGone: the member has ended.
 	Read func(i int, dst []byte, l Loan, from int) error
 	// Write puts src there likewise. It is an error, and nothing is written, if Fail has been called.
 	Write func(i int, src []byte, l Loan, from int) error

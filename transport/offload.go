@@ -7,10 +7,10 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 // in tagmatch. It alone decides what is handed down, in post order: a receive may be in the device only if every older
 // receive that could match the same message is.
 //
-// What the device cannot match it reports as Unmatched. A receive that is handed down after such a message has arrived
-// is not matched before the engine has dealt with all of them (Seen), so that no message overtakes another. If the
-// engine finds that such a packet belongs to a receive that it has handed down, the device has not matched that receive
-// and never will.
+// The device reports a message that it cannot match as Unmatched. A receive that is handed down after such a message
+// has arrived is not matched before the engine has dealt with all of them (Seen), so that no message overtakes another.
+// If the engine finds that such a packet belongs to a receive that it has handed down, the device has not matched that
+// receive and never will.
 //
 // Events about receives come through Poll among the others, in the order in which the device saw the messages, with the
 // receive's Cookie. If Err of OffloadDone is set, Down follows; otherwise Header.Kind says what has happened:
@@ -18,7 +18,7 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 //	Eager      Header.Len bytes are in the buffer
 //	EagerSync  as Eager, and the sender, Header.ID, waits for Matched
 //	FIN        all of a rendezvous, Header.Len bytes, is in the buffer, and the sender has the FIN
-//	RTS        the engine does the rendezvous; the header is that of the RTS
+//	RTS        the engine does the rendezvous; the header is the header of the RTS
 type Offload struct {
 	Tags int // receives that the device holds at most
 	Min  int // bytes; a shorter buffer is not handed down: a message might not fit, or it is not worth it

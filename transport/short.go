@@ -3,7 +3,7 @@ package transport
 // Short is the envelope of a message of kind wire.Eager, without flags. Facts.Short returns it and the payload: one
 // message at a time, in registers, for which Poll would fill in a Packet.
 //
-// Between the messages of a peer that Short and Poll return, the order is that of their sending. The payload is the
+// Short and Poll together return the messages of a peer in the order in which they were sent. The payload is the
 // transport's again at the next call of Short or Poll, and so are the payloads of an earlier Poll. Where there is more
 // than one peer each has its turn, and the caller calls Poll now and then, whatever Short finds. As Poll, Short does
 // not end Arm.

@@ -4,8 +4,8 @@ import "context"
 
 // Tagged is a device whose library does all matching and moving (UCX, libfabric). The engine uses none of its own
 // protocols there. The caller of its methods holds the engine's lock, except for Reach. Operations end with TaggedDone
-// and their cookie; Peer, Header.Tag and Header.Len are those of a receive's message. After Full one Room, of any peer,
-// says that what was refused may be tried again.
+// and their cookie; for a receive, Peer, Header.Tag and Header.Len describe the message. After Full one Room, of any
+// peer, says that the refused operation may be tried again.
 type Tagged interface {
 	Limits() TaggedLimits
 	// Reach makes peer a possible destination. It may block; the error says what was tried.

@@ -19,9 +19,9 @@ type Wake struct {
 	// Word is Asleep from Arm(Futex) on, until an arrival or an interrupt changes it to 0 and wakes the futex.
 	Word   *atomic.Uint32
 	Asleep uint32
-	// Notify is called once, before the first Arm, with a function that ends a sleep: that of a thread or that of a
-	// goroutine. The device calls this function, from any goroutine, for what no descriptor shows. nil: descriptors
-	// show everything.
+	// Notify is called once, before the first Arm, with a function that ends the sleep of a thread or of a goroutine.
+	// The device calls this function, from any goroutine, for what no descriptor shows. nil: descriptors show
+	// everything.
 	Notify func(wake func(thread bool))
 }
 
@@ -38,7 +38,7 @@ type Memory struct {
 	Alloc func(bytes int) ([]byte, error)
 	// Free frees what Alloc has returned. The caller has made sure that no operation uses it.
 	Free func(mem []byte) error
-	// Import makes memory that another device has allocated as good as that of Alloc; it is not freed before Forget.
+	// Import makes memory that another device has allocated as good as memory of Alloc; it is not freed before Forget.
 	// After an error it is like ordinary memory. nil: the device has no use for it.
 	Import func(mem []byte) error
 	// Forget ends Import. Without an Import before it does nothing.

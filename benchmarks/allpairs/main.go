@@ -3,22 +3,22 @@
 //	gorun -n N ./benchmarks/allpairs [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS] [-W N]
 //	                                 [--waitsome] [-c] [--alloc] [--json] [--plot FILE]
 //
-// Every rank sends -i messages (10000; above 8 KiB 1000) of the size (8 bytes unless -m says otherwise) to other
-// ranks that a generator of its own draws, with W (64) sends in flight and W receives posted that take any source
-// and any tag; it starts a new one whenever the oldest is complete, and waits for the first of the two oldest to
-// complete, so that receives go on while sends wait. With --waitsome it completes with AppendSome whatever is complete
-// of all requests of both windows, and starts a new one in the place of each. Before, the ranks send each other how
-// many messages each will get. Rank 0 reads the clock when all ranks are ready and when all have got everything, and
-// prints what all ranks together have sent in that time: messages per second and 10^6 bytes per second. -x messages
-// of each rank go before without being measured. With -c every message is checked against its sender when it is
-// complete, while the clock runs.
+// Every rank sends -i messages (10000; above 8 KiB 1000) of the size (8 bytes unless -m says otherwise) to other ranks
+// that a generator of its own draws, with W (64) sends in flight and W receives posted that take any source and any
+// tag; it starts a new one whenever the oldest is complete, and waits for the first of the two oldest to complete, so
+// that receives go on while sends wait. With --waitsome it completes with AppendSome whatever is complete of all
+// requests of both windows, and starts a new one in the place of each. Before, the ranks send each other how many
+// messages each will get. Rank 0 reads the clock when all ranks are ready and when all have got everything, and prints
+// the traffic of all ranks together in that time: messages per second and 10^6 bytes per second. -x messages of each
+// rank go before without being measured. With -c every message is checked against its sender when it is complete, while
+// the clock runs.
 //
-// With more ranks than CPUs this shows what traffic between many ranks costs; the first messages between two ranks
-// are among those of -x.
+// With more ranks than CPUs this shows the cost of traffic between many ranks; the first messages between two ranks are
+// among the messages of -x.
 //
 // Owns: the traffic.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

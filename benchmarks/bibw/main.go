@@ -8,11 +8,11 @@
 // before the first and after the last iteration; the bytes of both directions divided by that time are printed, in
 // 10^6 bytes per second. Buffers, -b, -f and -c are as in benchmarks/bw; sends and receives have buffers of their own.
 //
-// Options, rounds and output are those of osu_bibw 7.4.
+// Options, rounds and output are as in osu_bibw 7.4.
 //
 // Owns: the order of the two windows.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -10,11 +10,11 @@
 // share one buffer, as in OSU, unless -b multiple is given. With -f or -c each iteration is timed by itself; -c
 // checks every buffer after each window (with one buffer: the last message to be stored), outside of the timed part.
 //
-// Options, rounds and output are those of osu_bw 7.4.
+// Options, rounds and output are as in osu_bw 7.4.
 //
-// Owns: what it is called.
+// Owns: nothing but its name.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

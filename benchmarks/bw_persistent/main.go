@@ -8,11 +8,11 @@
 // the requests of a window before the clock runs; each window is then StartAll, WaitAll and the answer. All else
 // (clock, buffers, -b, -f, -c) is as in bw.
 //
-// Options, rounds and output are those of osu_bw_persistent 7.4.
+// Options, rounds and output are as in osu_bw_persistent 7.4.
 //
 // Owns: the persistent requests.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -6,10 +6,11 @@
 // OPERATION is one of OSU's names: allgather, allgatherv, allreduce, alltoall, alltoallv, alltoallw, barrier, bcast,
 // gather, gatherv, neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv, neighbor_alltoallw,
 // reduce, reduce_scatter, reduce_scatter_block, scatter, scatterv; or scan or exscan. iallreduce, and so for each, is
-// the nonblocking call, allreduce_persistent the persistent one. The program may also be called osu_OPERATION.
-// Neighbours are those of a ring of all ranks (Cart). The w forms have a layout of bytes for each block.
+// the nonblocking call, allreduce_persistent the persistent one. The program may also be called osu_OPERATION. The
+// neighbours of a rank are its neighbours in a ring of all ranks (Cart). The w forms have a layout of bytes for each
+// block.
 //
-// Of several operations each has a column, and a line all of one size.
+// With several operations each has a column, and a line has all figures of one size.
 //
 // A rank reads the clock before and after each call and enters a barrier before the next one, as OSU's programs do. A
 // line has the mean over all ranks of the mean time of their calls. -f adds the least and the greatest mean of a rank
@@ -19,14 +20,13 @@
 // together; of the computation alone, which is made to take as long as the call and Wait alone; of these; and what part
 // of them the computation hides. All ranks compute at once. -f adds nothing, and -c checks the call and Wait alone.
 //
-// The size is what OSU calls so: the bytes that one rank has for one other, or for all of them together where they get
-// the same; of reduce_scatter those of the whole vector, of reduce_scatter_block those of its part. Reductions add
-// float64, so that their sizes are multiples of 8, and others are left out. The root is rank 0. The v forms have equal
-// counts.
+// The size is OSU's: the bytes that one rank has for one other rank, or for all of them together if they get the same.
+// For reduce_scatter it is the whole vector, for reduce_scatter_block a rank's part. Reductions add float64, so the
+// program leaves out sizes that are not multiples of 8. The root is rank 0. The v forms have equal counts.
 //
 // Owns: the operations.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -86,7 +86,7 @@ func librariesInGuest(ours, peer, tools library) []library {
 	return []library{ours, peer, tools}
 }
 
-// Fields of latency's lines with -f; those of perftest are put in the same order.
+// Fields of latency's lines with -f; perftest's columns are brought into the same order.
 const (
 	latencyMean    = 1
 	latencyTypical = 5

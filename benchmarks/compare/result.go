@@ -32,7 +32,7 @@ type samples struct {
 	Commands []string   `json:"commands"`
 	Failed   []string   `json:"failed"` // why a library has no rounds, or no more; empty: it has not failed
 	Rounds   [][][]line `json:"rounds"` // of each library: the lines of each round; nil: no turn that counts
-	// Gauges are those before and after each library's turn of each round, in µs. Without a gauge there are none.
+	// Gauges are the times before and after each library's turn of each round, in µs; empty without a gauge.
 	Gauges [][][2]float64 `json:"gauges,omitempty"`
 	Thrown int            `json:"thrown,omitempty"` // turns, since the gauge changed
 }

@@ -5,12 +5,12 @@
 //
 // Rank 0 sends messages of the size (8 bytes unless -m says otherwise) one after the other with Send. Rank 1 receives
 // each with Recv and then computes for 7 us without any call of the library: the sender is faster and fills every
-// buffer there is. Rank 0 reads the clock before the first message and when rank 1 has answered the last one. The part
-// of that time that rank 1 computes, 7 us a message, is printed, and the messages per second.
+// buffer. Rank 0 reads the clock before the first message and when rank 1 has answered the last one. The program prints
+// the part of that time in which rank 1 computes, 7 us a message, and the messages per second.
 //
 // Owns: both loops.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

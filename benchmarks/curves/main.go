@@ -1,11 +1,11 @@
-// Curves draws what gorun simulate prints: a panel for each operation and number of ranks, with a curve for each
+// Curves draws the output of gorun simulate: a panel for each operation and number of ranks, with a curve for each
 // algorithm over the sizes; or over the numbers of ranks, where there is one size.
 //
 //	gorun simulate --json | go run ./benchmarks/curves FILE    FILE ends in .svg or .png
 //
 // Owns: which panels and curves there are.
 // May call: benchmarks/internal/picture.
-// Never: simulates or measures.
+// Never: simulate or measure.
 package main
 
 import (

@@ -9,11 +9,11 @@
 // bytes per second and messages per second. -b, -f and -c are as in benchmarks/bw. With -b multiple -c also counts
 // that as many messages came from each sender as it sent.
 //
-// What osu_bw_fan_in measures between hosts, with the columns of osu_mbw_mr.
+// osu_bw_fan_in measures the same between hosts; the columns are from osu_mbw_mr.
 //
 // Owns: rank 0's side.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

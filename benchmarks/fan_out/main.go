@@ -8,11 +8,11 @@
 // bytes. Rank 0 reads the clock before the first and after the last iteration and prints what it sent in that time:
 // 10^6 bytes per second and messages per second. -b, -f and -c are as in benchmarks/bw.
 //
-// What osu_bw_fan_out measures between hosts, with the columns of osu_mbw_mr.
+// osu_bw_fan_out measures the same between hosts; the columns are from osu_mbw_mr.
 //
 // Owns: rank 0's side.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

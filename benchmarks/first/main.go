@@ -1,18 +1,18 @@
-// First measures what the first messages between ranks take.
+// First measures the time of the first messages between ranks.
 //
 //	gorun -n N ./benchmarks/first [--json]
 //
 // All ranks join the job and sleep until the same instant, the next whole second that is at least 0.2 s away; no rank
 // has sent a message to another until then. With two ranks rank 0 then sends 8 bytes to rank 1, which sends them back.
 // With more, every rank sends 8 bytes to every other: it posts all receives, starts all sends, and waits for all. The
-// time from the instant until the last rank has finished is printed, and then the same exchange once more, after a
-// barrier. Nothing is warmed up: that is what is measured.
+// program prints the time from the instant until the last rank has finished, and then the time of the same exchange
+// after a barrier. There is no warm-up: the cold start is the subject.
 //
-// The clock is the one of the day, since all ranks have it: they must be on one host.
+// The clock is the time of day, which all ranks share: they must be on one host.
 //
 // Owns: the instant and the exchange.
 // May call: mpi, benchmarks/harness, benchmarks/internal/bench.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -1,18 +1,18 @@
-// Flood sends far more messages than the receiver receives, and shows what that costs the receiver.
+// Flood sends far more messages than the receiver receives, and shows the cost for the receiver.
 //
 //	gorun -n 2 ./benchmarks/flood [-n MESSAGES] [-s BYTES]
 //
-// Rank 0 sends as fast as Send lets it: 10 million messages of 1 KiB by default. Rank 1 receives nothing until no
-// more messages come in, that is, until the runtime holds the sender back; then it receives half of what is queued, and
-// waits again. So nearly every message is an unexpected one. Rank 1 checks the contents of each message, and that they
-// come in the order in which they were sent.
+// Rank 0 sends as fast as Send lets it: 10 million messages of 1 KiB by default. Rank 1 receives nothing until no more
+// messages come in, that is, until the runtime holds the sender back; then it receives half of what is queued, and
+// waits again. So nearly every message is unexpected. Rank 1 checks the contents of each message, and that they come in
+// the order in which they were sent.
 //
 // Printed: the messages received, the greatest number of bytes that unexpected messages took on rank 1 (from
 // Comm.Stats), the limit GORUN_UNEXPECTED_MAX if it is set, the greatest resident size of rank 1, and the rate.
 //
 // Owns: how fast rank 0 sends and rank 1 receives.
 // May call: mpi, benchmarks/harness, benchmarks/internal/bench.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

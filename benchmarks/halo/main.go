@@ -1,4 +1,4 @@
-// Halo measures what each step of a program costs whose ranks compute unevenly and then exchange halos.
+// Halo measures the cost of each step of a program whose ranks compute unevenly and then exchange halos.
 //
 //	gorun -n N ./benchmarks/halo [-m MIN:MAX] [-i STEPS | --time SECONDS] [--warm-time SECONDS] [--json] [--plot FILE]
 //
@@ -9,7 +9,7 @@
 //
 // For each of the three, columns are
 //
-//	Beyond   the mean time of a step beyond that of the slowest rank's computation: what communication costs, and
+//	Beyond   the mean time of a step minus the slowest rank's computation: the cost of communication, and
 //	         waiting ranks that are not there at once
 //	CPU      processor seconds that a rank uses in a second, user and system, the mean of all ranks
 //
@@ -17,7 +17,7 @@
 //
 // Owns: the steps.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

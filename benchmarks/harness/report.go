@@ -93,8 +93,8 @@ func (p Program) Collective(out Output, datatype, key string) *Table {
 	return p.Table(out, datatype, key, cols...)
 }
 
-// Measure is Table.Run for what measures sizes: those of the options, by doubling. Wrong contents are an error once
-// the line is out.
+// Measure is Table.Run over sizes: the sizes of the options, by doubling. Wrong contents are an error once the line is
+// out.
 func (r *Report) Measure(measure func(size int64) (Result, error)) error {
 	var wrong error
 	err := r.Run(r.out.Options.Sizes(2), func(size int64) ([]any, error) {
@@ -111,7 +111,7 @@ func (r *Report) Measure(measure func(size int64) (Result, error)) error {
 	return err
 }
 
-// Wrong is the error of wrong contents, nil where there were none.
+// Wrong returns the error for wrong contents, or nil.
 func (m Result) Wrong() error {
 	if m.Errors == 0 {
 		return nil

@@ -1,15 +1,15 @@
-// Idle measures what a rank that waits for a message costs.
+// Idle measures the cost of a rank that waits for a message.
 //
 //	gorun -n N ./benchmarks/idle [-i SECONDS] [--json]
 //
-// Every rank but 0 blocks in Recv from rank 0, which sleeps for -i seconds (2) and then sends to all. Each blocked
-// rank asks the kernel before and after its Recv what processor time it has used, user and system together. Rank 0
+// Every rank but 0 blocks in Recv from rank 0, which sleeps for -i seconds (2) and then sends to all. Each blocked rank
+// asks the kernel before and after its Recv how much processor time it has used, user and system together. Rank 0
 // prints the greatest of these as seconds of processor time in a second of waiting (0: it slept, 1: it kept a processor
 // busy), and the greatest resident size of a rank, rank 0 included.
 //
 // Owns: the sleep and the reading of the kernel's clocks.
 // May call: mpi, benchmarks/harness, benchmarks/internal/bench.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -9,7 +9,7 @@
 //
 // Owns: two readings of the clock.
 // May call: mpi, benchmarks/harness, benchmarks/internal/bench.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

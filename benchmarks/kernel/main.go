@@ -2,13 +2,13 @@
 //
 //	gorun -n 1 ./benchmarks/kernel [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS] [--json]
 //
-// A round is one sum, b = a + b, and one copy, b = a, of the same vectors. Columns: the rate of the sum as a part of
-// that of the copy (1.0: as many bytes a second), and the mean times of both. The size is that of one vector, a
+// A round is one sum, b = a + b, and one copy, b = a, of the same vectors. Columns: the rate of the sum divided by the
+// rate of the copy (1.0: as many bytes a second), and the mean times of both. The size is the size of one vector, a
 // multiple of 8. With several ranks the figures are rank 0's, and all ranks compute at once.
 //
 // Owns: what is added and copied.
 // May call: benchmarks/harness, benchmarks/internal/*; and internal/reduce, whose time no public call has alone.
-// Never: reaches inside of the runtime otherwise.
+// Never: reach into the runtime otherwise.
 package main
 
 import (

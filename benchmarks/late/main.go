@@ -1,15 +1,16 @@
-// Late measures what messages take after one rank was late.
+// Late measures the time of messages after one rank was late.
 //
 //	gorun -n 2 ./benchmarks/late [-m MIN:MAX] [-i N | --time SECONDS] [--warm-time SECONDS] [--json] [--plot FILE]
 //
-// The ranks play ping-pong with 8 bytes. After 100 round trips rank 0 computes for 30 us, 100 us, 1 ms or 10 ms (those
-// between MIN and MAX microseconds) without any call of the library, while rank 1 waits in Recv. Then rank 0 reads the
-// clock around ten round trips, which show what a rank that has waited costs. That is done -i times, or for --time
-// (0.5 s) but at least 20 times; the mean, the median and the 90th percentile of the ten round trips are printed.
+// The ranks play ping-pong with 8 bytes. After 100 round trips rank 0 computes for 30 us, 100 us, 1 ms or 10 ms (the
+// times between MIN and MAX microseconds) without any call of the library, while rank 1 waits in Recv. Then rank 0
+// reads the clock around ten round trips, which show the cost of a rank that has waited. The program does this -i
+// times, or for --time (0.5 s) but at least 20 times; the mean, the median and the 90th percentile of the ten round
+// trips are printed.
 //
 // Owns: the lateness.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

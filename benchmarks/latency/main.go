@@ -9,11 +9,11 @@
 // the clock runs. With -f or -c each round trip is timed by itself: -f adds the extremes and percentiles, -c fills
 // the buffers before and compares them after every round trip, outside of the timed part.
 //
-// Options, rounds and output are those of osu_latency 7.4; -m 0:… measures the empty message too.
+// Options, rounds and output are as in osu_latency 7.4; -m 0:… measures the empty message too.
 //
-// Owns: what it is called.
+// Owns: nothing but its name.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -5,18 +5,19 @@
 //
 // SEND goroutines of rank 0 and RECV goroutines of rank 1 (1:2; one number stands for both) play the ping-pong of
 // benchmarks/latency on one communicator. With as many on both sides each pair of goroutines has a tag of its own.
-// Otherwise all share one tag, and any free goroutine answers; those of rank 1 then share the round trips evenly.
-// Every goroutine of rank 0 does all iterations. They begin together, after a barrier that follows the warm-up, each
-// reads the clock around its own, and half of the mean round trip, averaged over the goroutines of rank 0, is printed.
+// Otherwise all share one tag, and any free goroutine answers; the goroutines of rank 1 then share the round trips
+// evenly. Every goroutine of rank 0 does all iterations. They begin together, after a barrier that follows the warm-up,
+// each reads the clock around its own, and half of the mean round trip, averaged over the goroutines of rank 0, is
+// printed.
 //
-// With -f or -c each round trip is timed by itself; the extremes and percentiles are those of all goroutines of rank
-// 0. -c fills before and compares after each round trip, outside of its own timed part, but perhaps in another's.
+// With -f or -c each round trip is timed by itself; the extremes and percentiles are over all goroutines of rank 0. -c
+// fills before and compares after each round trip, outside of its own timed part, but perhaps in another's.
 //
-// Options, rounds and output are those of osu_latency_mt 7.4, except that -t N means N:N.
+// Options, rounds and output are as in osu_latency_mt 7.4, except that -t N means N:N.
 //
 // Owns: the goroutines.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -8,11 +8,11 @@
 // requests of a rank before the clock runs; each message is then Start and Wait of one of them. All else (clock,
 // buffers, -f, -c) is as in latency.
 //
-// Options, rounds and output are those of osu_latency_persistent 7.4.
+// Options, rounds and output are as in osu_latency_persistent 7.4.
 //
 // Owns: the persistent requests.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

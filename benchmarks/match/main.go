@@ -1,4 +1,4 @@
-// Match measures what it costs to match a message when many others wait.
+// Match measures the cost of matching a message when many others wait.
 //
 //	gorun -n 2 ./benchmarks/match [-m MIN:MAX] [-i N] [-x N] [--warm-time SECONDS] [--time SECONDS] [-W N] [--json]
 //	                              [--plot FILE]
@@ -32,7 +32,7 @@
 //
 // Owns: the queues and the batches.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

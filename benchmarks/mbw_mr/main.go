@@ -4,18 +4,19 @@
 //	                               [--warm-time SECONDS] [-W N] [-b single|multiple] [--run-ahead] [-c]
 //	                               [-f] [-z[LIST]] [-R 0|1] [-V] [--alloc] [--json] [--plot FILE]
 //
-// Rank i sends the windows of benchmarks/bw to rank i + PAIRS, all pairs at the same time: they meet in a barrier
-// after the warm-up. Each sender reads the clock around its own windows. What all pairs sent, divided by the mean of
-// these times, is printed: 10^6 bytes per second and messages per second. Without -p half of the ranks are senders;
-// ranks after the last pair only take part in the barriers. With -f the extremes and percentiles are those of rank 0's
-// pair, times the number of pairs. With -V each size is sent in windows of 8 to 128 messages: a table has the
-// bandwidths, with a column for each window, and a second one the messages per second, unless -R 0 leaves it out.
+// Rank i sends the windows of benchmarks/bw to rank i + PAIRS, all pairs at the same time: they meet in a barrier after
+// the warm-up. Each sender reads the clock around its own windows. The program divides the data of all pairs by the
+// mean of these times, and prints 10^6 bytes per second and messages per second. Without -p half of the ranks are
+// senders; ranks after the last pair only take part in the barriers. With -f the extremes and percentiles are the
+// figures of rank 0's pair, times the number of pairs. With -V each size is sent in windows of 8 to 128 messages: a
+// table has the bandwidths, with a column for each window, and a second one the messages per second, unless -R 0 leaves
+// it out.
 //
-// Options, rounds and output are those of osu_mbw_mr 7.4.
+// Options, rounds and output are as in osu_mbw_mr 7.4.
 //
 // Owns: which ranks are a pair.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -6,13 +6,13 @@
 // Rank i and rank i + PAIRS play the ping-pong of benchmarks/latency, all pairs at the same time: they meet in a
 // barrier after the warm-up. Each first rank of a pair reads the clock around its own round trips; half of the mean
 // round trip, averaged over the pairs, is printed. Without -p half of the ranks are pairs; ranks after the last pair
-// only take part in the barriers. With -f the extremes and percentiles are those of rank 0's pair.
+// only take part in the barriers. With -f the extremes and percentiles are the figures of rank 0's pair.
 //
-// Output and rounds are those of osu_multi_lat 7.4, which has no -p.
+// Output and rounds are as in osu_multi_lat 7.4, which has no -p.
 //
 // Owns: which ranks are a pair.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Overlap measures how much of a nonblocking transfer is hidden by the computation of the rank that started it.
+// Overlap measures how much of a nonblocking transfer the computation of the starting rank hides.
 //
 //	gorun -n 2 ./benchmarks/overlap [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS]
 //	                                [--alloc] [--json] [--plot FILE]
@@ -17,7 +17,7 @@
 //
 // Owns: what is transferred.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

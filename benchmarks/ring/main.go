@@ -8,12 +8,12 @@
 // second of all tokens together. -W puts more than one token on the ring; fewer than ranks, since each rank holds
 // its token in a blocking Send. The default is one token of 8 bytes.
 //
-// With more ranks than CPUs this shows how well waiting ranks make room for the one that has work. A lap may then
-// take many milliseconds under a runtime that spins: --time keeps that short.
+// With more ranks than CPUs this shows how well waiting ranks make room for the rank that has work. A lap may then take
+// many milliseconds under a runtime that spins: --time keeps that short.
 //
 // Owns: the token's way.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
-// Never: reaches inside of the runtime.
+// Never: reach into the runtime.
 package main
 
 import (

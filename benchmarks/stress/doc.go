@@ -4,19 +4,19 @@
 //	    [-pause FILE]
 //
 // All ranks draw the same rounds from the seed. A round is a list of messages, each with a source, a destination, a
-// tag, a size (0 bytes to 8 MiB, most of them small), a mode (Send, Isend, Ssend, Issend, Bsend, Rsend) and a lane.
-// A lane is a communicator of its own on which all receives are of one kind: exact, AnySource, AnyTag, both, or
-// matched probe with a length that is taken from the message. In some rounds all receives are posted before the first
-// send, in others they meet sends that are under way. At the same time goroutines of each rank call goroutines of other
-// ranks, and one cancels messages that it has sent, and waits with contexts that end.
+// tag, a size (0 bytes to 8 MiB, most of them small), a mode (Send, Isend, Ssend, Issend, Bsend, Rsend) and a lane. A
+// lane is a communicator of its own on which all receives are of one kind: exact, AnySource, AnyTag, both, or matched
+// probe with a length from the message. In some rounds all receives are posted before the first send, in others they
+// meet sends that are under way. At the same time goroutines of each rank call goroutines of other ranks. One goroutine
+// cancels messages that it has sent, and waits with contexts that end.
 //
-// Checked for every message: source, tag and length in the Status, every byte, that the receive which got it is one
-// that the standard allows (messages of one source that fit the same receives arrive in the order in which they were
-// sent), and at the end of the round that no message is missing or came twice, and that no buffer was written to after
-// its receive had ended. A failure names the seed, the round and the message. A rank that gets nowhere for -hang
-// reports the seed and what all its goroutines do, and ends the job.
+// Stress checks for every message: source, tag and length in the Status; every byte; and that the standard allows this
+// receive to get it (messages of one source that fit the same receives arrive in the order in which they were sent). At
+// the end of a round it checks that no message is missing or came twice, and that nothing was written to a buffer after
+// the end of its receive. A failure names the seed, the round and the message. A rank without progress for -hang
+// reports the seed and the state of all its goroutines, and ends the job.
 //
-// Owns: the plan of each round and its verification.
-// May call: mpi, benchmarks/harness, benchmarks/internal/bench.
-// Never: reaches inside of the runtime.
+//	Owns:     the plan of each round and its verification
+//	May call: mpi, benchmarks/harness, benchmarks/internal/bench
+//	Never:    reach into the runtime
 package main

@@ -2,16 +2,16 @@
 // together.
 //
 //	gorun -n 4 ./examples/heat     builds the package and runs 4 ranks of it
-//	gorun -n 4 ./heat -steps 100   runs a binary; what follows its name belongs to it
+//	gorun -n 4 ./heat -steps 100   runs a binary; the words after its name are its arguments
 //	gorun info                     prints the settings, and what this host has and allows
-//	gorun doctor                   checks hosts for what jobs need
+//	gorun doctor                   checks hosts for the requirements of jobs
 //	gorun k8s manifest             writes the manifest of a job for Kubernetes
 //	gorun simulate                 prices collective operations on a machine of any size
 //
-// Owns: the command line: flags, help, man page, completion.
-// May call: launcher, internal/k8s, internal/reach, internal/place, internal/auth, internal/settings, internal/sizes,
-// internal/spelling, internal/cpuset, internal/topology, internal/waitpolicy; collectives and
-// collectives/simulate; internal/join for what Init refuses; transport/tcp to try ports, transport/verbs and
-// transport/ucx to ask what devices can do.
-// Never: imports package mpi, starts or signals a process on its own.
+//	Owns:     the command line: flags, help, man page, completion
+//	May call: launcher, internal/bind, internal/procs, internal/program, internal/k8s, internal/reach, internal/place,
+//	          internal/auth, internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
+//	          internal/waitpolicy; collectives and collectives/simulate; internal/join for the settings that Init
+//	          refuses; transport/tcp to try ports, transport/verbs and transport/ucx to ask what devices can do
+//	Never:    import package mpi; start or signal a process on its own
 package main

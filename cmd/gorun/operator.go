@@ -10,8 +10,8 @@ import (
 	"github.com/gorun-mpi/mpi/launcher"
 )
 
-// What kubeflow's mpi-operator tells the launcher's pod: that it is one, and in a file the hosts. The file has the form
-// of the MPI library that the MPIJob names, and its variable.
+// Kubeflow's mpi-operator tells the launcher's pod by these that it is one, and names a file with the hosts. The file
+// has the form of the MPI library that the MPIJob names, and its variable.
 const (
 	envRole       = "K_MPI_JOB_ROLE"
 	envShell      = "OMPI_MCA_plm_rsh_agent" // of version 1 of the operator, which has no role

@@ -22,8 +22,8 @@ type Contest struct {
 	Ranks, PerHost int
 	Bytes          int64
 	Entries        []Compared
-	// Pairs are those of algorithms whose measured times differ by the margin at least, and Agree those of them that
-	// the model has in the same order.
+	// Pairs counts the pairs of algorithms whose measured times differ by the margin at least, and Agree the pairs
+	// among them that the model has in the same order.
 	Pairs, Agree int
 	// Loss is how many times the measured time of the fastest algorithm that one takes which the model has as fastest.
 	Loss float64

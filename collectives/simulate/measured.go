@@ -9,7 +9,8 @@ import (
 // Measured is what a benchmark has found of one kind of call.
 type Measured struct {
 	Algorithm *collectives.Algorithm
-	// Between is the barrier that ranks enter between two calls, outside of the time of a call; nil: there is none.
+	// Between is the barrier that ranks enter between two calls, outside of the time of a call; nil: they enter no
+	// barrier.
 	Between *collectives.Algorithm
 	// Alone says that Seconds is from a start at rest until the last rank is done. Otherwise calls follow each other,
 	// and it is the mean over the ranks of what one takes.
@@ -20,7 +21,8 @@ type Measured struct {
 	Seconds float64
 }
 
-// Names are those of the operation and of the algorithm: a message of benchmarks/latency is none.
+// Names returns the names of the operation and of the algorithm, also for a message of benchmarks/latency, which is
+// neither.
 func (m *Measured) Names() (operation, algorithm string) {
 	if m.Alone {
 		return "latency", "message"

@@ -27,8 +27,8 @@ type printed struct {
 const longestLine = 1 << 16
 
 // Read reads what benchmarks/latency and benchmarks/collective print with --json. Of calls that were measured more than
-// once it returns the least time. What does not say which algorithm ran is left out, and said: without a name in
-// GORUN_COLL, of the operation and of the barrier between its calls, memory in common may have served them.
+// once it returns the least time. It leaves out, and reports, results that do not name their algorithm: without a name
+// in GORUN_COLL for the operation and for the barrier between its calls, shared memory may have served them.
 func Read(r io.Reader) (runs []Measured, left []error, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestLine)

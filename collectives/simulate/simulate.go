@@ -9,7 +9,7 @@ import (
 // Job is one call at all ranks.
 type Job struct {
 	Algorithm *collectives.Algorithm
-	// Params are those of all ranks, but for Rank. Hosts must be known.
+	// Params are the parameters of all ranks, except Rank. Hosts must be known.
 	Params collectives.Params
 	Model  *Model
 	// Repeat is how often the call is made, one after the other; 0 is 1. Before each call all ranks do Between, if it

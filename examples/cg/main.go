@@ -5,7 +5,7 @@
 //
 //	gorun -n 4 ./examples/cg -cells 300
 //
-// In the end the residual is computed again from the solution, which is also compared with the known one.
+// In the end the program computes the residual again from the solution, and compares the solution with the known one.
 package main
 
 import (

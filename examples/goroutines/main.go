@@ -1,7 +1,7 @@
 // Goroutines shows that any goroutine may send and receive, and how a context ends a call that waits.
 //
 // Every rank runs a small server: goroutines that receive questions from any rank and answer them. Every rank also runs
-// many clients at once. Each of them asks the ranks by turns, and waits for answers under its own tag. When all clients
+// many clients at once. Each client asks the ranks in turn, and waits for answers under its own tag. When all clients
 // of all ranks are done, the context of the servers is cancelled, which ends their Recv.
 //
 //	gorun -n 4 ./examples/goroutines -clients 200

@@ -18,7 +18,7 @@ var (
 	interval = flag.Int("interval", 50_000, "numbers in one piece of work")
 )
 
-// What a message is about.
+// The tag of a message says its purpose.
 const (
 	workTag   = iota + 1 // master to worker: a piece
 	stopTag              // master to worker: there is no more

@@ -5,7 +5,7 @@
 //
 //	gorun -n 4 ./examples/samplesort -keys 5000000
 //
-// In the end it is checked that neighbours are in order, and that the keys are still the same ones.
+// In the end the program checks that the keys of neighbours are in order, and that no key has changed.
 package main
 
 import (

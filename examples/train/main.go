@@ -1,6 +1,6 @@
 // Train trains a small neural network on many ranks at once (data parallelism). Every rank has the whole model and a
 // share of the samples. In each step it computes the gradient of its share, Allreduce adds the gradients of all ranks,
-// and every rank takes the same step. So all ranks have the same model at all times, and none has to send it.
+// and every rank takes the same step. So all ranks have the same model at all times, and no rank has to send it.
 //
 //	gorun -n 4 ./examples/train -samples 20000
 //

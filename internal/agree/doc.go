@@ -1,4 +1,5 @@
-// Package agree lets ranks agree on a new communicator: who calls what, which number it gets, and whether it is made.
+// Package agree lets ranks agree on a new communicator: which call each rank makes, which number the communicator gets,
+// and whether it is made.
 //
 // Ranks that make a communicator together hold an Exchange. Each round goes up a binomial tree to the first rank, which
 // decides, and down again:
@@ -7,10 +8,10 @@
 //	         │
 //	         └──────────────────► the verdict goes down, or a Veto, which all ranks hear
 //
-// A number is free at all ranks (ContextIDs). In a last round the ranks vote (vote.go). The leaders of two groups
-// exchange messages of their own (Bridge).
+// The number of a communicator is free at all its ranks (ContextIDs). In a last round the ranks vote (vote.go). The
+// leaders of two groups exchange messages of their own (Bridge).
 //
-//	Owns:     numbers of communicators, what ranks say to agree on one, what is decided when a rank dies meanwhile
+//	Owns:     the numbers of communicators, the messages by which ranks agree on one, the decision after a death
 //	May call: pml, internal/ranks, internal/mpierr, internal/background
 //	Never:    check a caller's arguments, run a collective operation, know a topology
 package agree

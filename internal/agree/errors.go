@@ -56,7 +56,7 @@ func (g *Group) describe(err error) error {
 	return err
 }
 
-// FreedError is that of a call that waits on a communicator which is freed.
+// FreedError is the error of a call that waits on a communicator while that is freed.
 func FreedError() *mpierr.Error {
 	return mpierr.New("", mpierr.ErrComm, "the communicator was freed while this call waited")
 }

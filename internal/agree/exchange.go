@@ -36,10 +36,10 @@ var creations = [MakeEnd]string{"Dup", "Split", "SplitShared", "Create", "Create
 
 func (k Creation) String() string { return creations[k] }
 
-// Exchange is ranks that make a communicator together. What they say goes up a binomial tree to the first of them, and
-// what follows from it down again: a round is two messages for each rank, whatever their number. What one rank cannot
-// agree to, its caller's mistake included, all hear: every rank takes part in a round, and none waits for one that has
-// given up.
+// Exchange connects ranks that make a communicator together. Their reports go up a binomial tree to the first of them,
+// and its verdict goes down again: a round is two messages for each rank, for any number of ranks. If one rank cannot
+// agree, also after its caller's mistake, all ranks hear of it. Every rank takes part in a round, and no rank waits for
+// one that has given up.
 type Exchange struct {
 	Group   *Group // whose engine it uses, and whose names of ranks it tells
 	kind    Creation
@@ -50,7 +50,7 @@ type Exchange struct {
 	Name    func(i int) int // what the caller calls a member
 }
 
-// Exchange is an exchange of all ranks of g, of an intercommunicator that of the local group. Calls on g that make a
+// Exchange returns an exchange of all ranks of g, or of the local group of an intercommunicator. Calls on g that make a
 // communicator have one at a time.
 func (g *Group) Exchange(kind Creation) *Exchange {
 	if g.Both != nil && g.Local == nil { // for a call on an intercommunicator
@@ -80,7 +80,7 @@ type Veto struct {
 	Alone bool  // it is not known what the first rank has decided
 }
 
-// Unknown marks r as that of a rank which does not know what the first rank has decided.
+// Unknown marks r as the veto of a rank that does not know the decision of the first rank.
 func (r *Veto) Unknown() *Veto {
 	r.Alone = true
 	return r
@@ -148,7 +148,7 @@ func (r *Veto) Append(b []byte) []byte {
 	return AppendBytes(AppendInts(b, int64(class)), r.Text)
 }
 
-// Veto reads what Veto.Append has written; nil: there is none.
+// Veto reads the veto that Veto.Append has written, or nil.
 func (d *Decoder) Veto() *Veto {
 	class := d.Within(-1, int64(2*len(refused)-1))
 	if class < 0 {
@@ -416,7 +416,7 @@ func (a *agreement) advance(free uint32) {
 	}
 }
 
-// InVain is in how many creations no numbers are made free after there was none.
+// InVain is the number of creations without a new attempt after an attempt has freed no number.
 const InVain = 256
 
 // scatter makes a number of two that looks random.
@@ -469,7 +469,7 @@ func (m *Exchange) flushLinks() *Veto {
 
 // ScatterSparsely sends over c what each member has for some of the others, by ranks of the world, and returns when all
 // members have got theirs. A rank does not know which ranks have something for it: a goroutine takes what comes, until
-// this rank has heard that it was all. What is for the rank itself it takes at once.
+// this rank has heard that it was all. It takes its own part at once.
 func (m *Exchange) ScatterSparsely(g *Group, to map[int32][]byte, take func([]byte)) *Veto {
 	ctx := g.Context + CtxFlush
 	if b, self := to[g.WorldRank]; self {

@@ -15,8 +15,8 @@ type Group struct {
 	Engine    *pml.Engine
 	Rank      int   // of the caller, in the communicator
 	WorldRank int32 // and in the world
-	// Ranks that messages go to and come from are 0 … size-1: those of the communicator, of an intercommunicator the
-	// remote ones.
+	// Size is the number of ranks that messages go to and come from: the ranks of the communicator, or the remote ranks
+	// of an intercommunicator.
 	Size  int
 	Peers *ranks.Set // they, in the world; nil: the same numbers
 	Local *ranks.Set // of an intercommunicator, the ranks of this side; nil: it is none
@@ -24,8 +24,8 @@ type Group struct {
 	// runs; nil: it is neither.
 	Both *Group
 
-	// Context is the context of point-to-point messages, Context+1 that of the library's own; see ContextIDs. No two
-	// communicators of this rank have the same at the same time.
+	// Context is the context of point-to-point messages, Context+1 the context of the library's own messages; see
+	// ContextIDs. No two communicators of this rank have the same Context at the same time.
 	Context uint32
 	Numbers *ContextIDs
 
@@ -93,7 +93,7 @@ func (g *Group) RankOf(world int32) int {
 	return g.Peers.Find(world)
 }
 
-// Members are the ranks of the communicator in the world, of an intercommunicator those of the local group.
+// Members returns the ranks of the communicator, or of an intercommunicator's local group, as ranks of the world.
 func (g *Group) Members() *ranks.Set {
 	switch {
 	case g.Local != nil:

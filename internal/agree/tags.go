@@ -3,8 +3,8 @@ package agree
 import "math"
 
 // Tags of the messages by which ranks make communicators, on context cid+1. All ranks make them in the same order and
-// messages of a pair keep their order, so one tag for each kind is enough. Those of other collective calls are above
-// (kindTag).
+// messages of a pair keep their order, so one tag for each kind is enough. The tags of other collective calls are above
+// these (kindTag).
 const (
 	tagAgree   = iota
 	tagFlush   // on ctxFlush: the sender's last message

@@ -41,7 +41,7 @@ const (
 	resultEnd
 )
 
-// Ballots: that of the round, of a rank of the world, and of one that knows that no result but its own can be.
+// The ballots of the round, of a rank of the world, and of a rank that knows that only its own result is possible.
 const (
 	BallotRound = 0
 	ballotSure  = math.MaxInt32

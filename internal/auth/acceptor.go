@@ -25,8 +25,8 @@ type Options struct {
 
 const defaultPending = 128
 
-// Acceptor takes connections from a listener and hands on those that prove to be of the job. What the others cost is
-// bounded: Options.Pending connections, each for the time limit of a handshake, and a line in the log per second and
+// Acceptor takes connections from a listener and hands on the ones that prove to be of the job. It bounds the cost of
+// the others: Options.Pending connections, each for the time limit of a handshake, and a line in the log per second and
 // reason.
 type Acceptor struct {
 	opt    Options

@@ -10,9 +10,9 @@ import (
 const stagger = 100 * time.Millisecond
 
 // Race calls try for the numbers of n addresses in their order, each a while after the one before or at once if that
-// has failed. The first that succeeds wins; the context of the others ends then, and what they still return is
-// dropped. It returns when all calls have. Where none has won, errs are those of the calls, the first of them first;
-// there are fewer than n if ctx has ended before.
+// has failed. The first that succeeds wins; the context of the others ends then, and what they still return is dropped.
+// It returns when all calls have. If no call has won, errs has the errors of the calls, the first of them first; there
+// are fewer than n if ctx has ended before.
 func Race[T any](ctx context.Context, n int, try func(trying context.Context, i int) (T, error),
 	drop func(T)) (winner T, won bool, errs []error) {
 	trying, cancel := context.WithCancel(ctx)

@@ -24,8 +24,8 @@ const (
 	OtherUser                  // a process of another user of this host
 	crowded                    // closed to make room
 	elsewhere                  // came in at an address that is not used
-	// What follows is not refused: the dialler has given up, as happy eyeballs does, or the network broke, or it is
-	// this side that cannot.
+	// The following are no refusals: the dialler has given up, as happy eyeballs does, or the network broke, or this
+	// side cannot.
 	Gone
 	Broken
 	helpless
@@ -77,7 +77,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.err }
 
-// Why is the reason of a failed handshake; 0: err is none.
+// Why returns the reason of a failed handshake, or 0 if err is not from a handshake.
 func Why(err error) Reason {
 	var e *Error
 	if errors.As(err, &e) {

@@ -5,5 +5,5 @@
 //
 //	Owns:     the values of --bind-to, the choice of CPUs
 //	May call: internal/cpuset, internal/place
-//	Never:    binds a process, reads the machine
+//	Never:    bind a process, read the machine
 package bind

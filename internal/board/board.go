@@ -234,7 +234,8 @@ func (s *Set) Disarm() {
 	}
 }
 
-// Place is that of a rank among the members of a board, each of which is a rank of the world, and is there once.
+// Place returns the place of a rank among the members of a board. Each member is a rank of the world, and is there
+// once.
 func Place(members []int32, rank, world int) (place int, err error) {
 	sorted := slices.Sorted(slices.Values(members))
 	for i, m := range sorted {

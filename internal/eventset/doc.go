@@ -1,7 +1,7 @@
-// Package eventset is where a rank sleeps until its device has something.
+// Package eventset is the place where a rank sleeps until its device has an event.
 //
 // At most two sleepers share a set: a thread, which wakes fastest (the engine's leader), and a goroutine, which waits
-// in the netpoller or on a channel (its watcher). An arrival wakes the one for which the device is armed; Interrupt
+// in the netpoller or on a channel (its watcher). An arrival wakes the sleeper for which the device is armed; Interrupt
 // wakes both.
 //
 //	Owns:     the sets of descriptors, the doorbells of Interrupt, for which sleeper the device is armed

@@ -2,11 +2,11 @@
 // reaches the other ranks.
 //
 // [Job] joins the job that the launcher describes (join.go). [Local] makes the ranks of RunLocal, which are goroutines
-// of one process (local.go). transports.go is the list of transports, the only place that imports them all, and chooses
-// among them; open.go turns settings into the options of each.
+// of one process (local.go). transports.go has the list of transports, and is the only file that imports them all; it
+// chooses among them. open.go turns settings into the options of each transport.
 //
 //	Owns:     the connection to the launcher and the device, from Job to Member.Close; the list of transports
-//	May call: pml, transport, transport/*, internal/bootstrap, internal/bootstrap/detect, internal/pmi,
-//	          internal/place, internal/cpuset, internal/settings, internal/sysmon, internal/waitpolicy, collectives
-//	Never:    knows a communicator, sends a message, ends the process
+//	May call: pml, transport, transport/*, internal/bootstrap, internal/bootstrap/detect, internal/pmi, internal/place,
+//	          internal/cpuset, internal/settings, internal/sysmon, internal/waitpolicy, collectives
+//	Never:    know a communicator, send a message, end the process
 package join

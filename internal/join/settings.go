@@ -9,8 +9,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/settings"
 )
 
-// Settings reads an environment as Init does: an error names every value that Init refuses on any host. What only some
-// hosts lack, such as an interface or a library, shows when a transport is opened there.
+// Settings reads an environment as Init does: an error names every value that Init refuses on any host. A lack at some
+// hosts only, such as of an interface or a library, shows when a rank there opens a transport.
 func Settings(environ []string) (settings.Values, []settings.Warning, error) {
 	set, warnings, err := settings.Load(environ)
 	if err == nil {

@@ -80,7 +80,7 @@ func (j *Job) Manifest() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Host is the name of a pod, which is that of its host too.
+// Host returns the name of a pod, which is also the name of its host.
 func Host(job string, index int) string { return job + "-" + strconv.Itoa(index) }
 
 // Address is the name by which the pods of a job find the one with this index.

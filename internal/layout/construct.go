@@ -28,8 +28,8 @@ func HVector(count, blocklen, stride int64, elem *Type) (*Type, error) {
 	return Of(Part{Type: block, Count: count, Stride: stride})
 }
 
-// Indexed is blocks of blocklens[i] elements at displacements[i]; MPI_Type_indexed. One blocklen is that of all blocks;
-// MPI_Type_create_indexed_block.
+// Indexed returns blocks of blocklens[i] elements at displacements[i]; MPI_Type_indexed. A single blocklen holds for
+// all blocks; MPI_Type_create_indexed_block.
 func Indexed(blocklens, displacements []int64, elem *Type) (*Type, error) {
 	return indexed(blocklens, displacements, elem.Extent(), elem)
 }
@@ -55,10 +55,11 @@ func indexed(blocklens, displacements []int64, unit int64, elem *Type) (*Type, e
 	return Of(parts...)
 }
 
-// Order is that of an array's dimensions.
+// Order is the order of an array's dimensions in memory.
 type Order uint8
 
-// The orders: in C the last index is that of neighbours in memory, in Fortran the first.
+// In C, elements that differ by 1 in the last index are neighbours in memory; in Fortran, elements that differ by 1 in
+// the first index.
 const (
 	C Order = iota
 	Fortran

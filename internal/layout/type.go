@@ -53,7 +53,7 @@ func (t *Type) Bounds() (lb, ub int64) {
 	return t.lo, t.hi
 }
 
-// TrueBounds are those of the data, whatever Resized says; §5.1.8.
+// TrueBounds returns the bounds of the data, whatever Resized set; §5.1.8.
 func (t *Type) TrueBounds() (lb, ub int64) { return t.lo, t.hi }
 
 // Extent is the upper bound less the lower one.
@@ -162,7 +162,7 @@ func (t *Type) mark(c *checked, p *Type, low, high int64) {
 	t.markLo, t.markHi = min(t.markLo, lo), max(t.markHi, hi)
 }
 
-// Resized is t with other bounds, which are from then on those of what contains it; §5.1.7.
+// Resized returns t with other bounds, which also hold in the types that contain it; §5.1.7.
 func Resized(t *Type, lb, extent int64) (*Type, error) {
 	var c checked
 	r := *t

@@ -138,6 +138,9 @@ func TestCustomsCanFail(t *testing.T) {
 		{"plain prose", newTree("a.md", "# What is here\n\nIt says what it is. What is late?\nWhat does it\nreport? | What |\n"), ""},
 		{"plain prose", newTree("a.md", "`that of` besides <!-- that of -->\n<!--\nNobody\n-->\n```\nthat of\n```\n\n    that of\n"), ""},
 		{"plain prose", newTree("docs/decisions/a.md", "that of", "b.md", "That is often so."), "repeat the noun"},
+		{"plain package docs", newTree("a/doc.go", "// Package a has its own lines and those\n// of b.\npackage a"), `"those of": repeat the noun`},
+		{"plain package docs", newTree("a/doc.go", "// Package a sends. What it sends\n// is late.\npackage a"), `"What it sends is"`},
+		{"plain package docs", newTree("a/doc.go", "// Package a sends. What does it send?\npackage a\n\n// those of\nvar x int"), ""},
 
 		{"width of docs", newTree("a.md", strings.Repeat("é ", 60)+"é"), "a.md:1: the line has 121 columns"},
 		{"width of docs", newTree("a.md", strings.Repeat("é ", 60)+"\n|"+strings.Repeat("a ", 90)+"\n    "+strings.Repeat("a ", 90)), ""},

@@ -72,6 +72,27 @@ func plainProse(t *tree) (wrong []string) {
 	return wrong
 }
 
+// plainPackageDocs checks that a package's comment keeps the same rules.
+func plainPackageDocs(t *tree) (wrong []string) {
+	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && f.ast.Doc != nil && !f.isTest() }) {
+		for _, par := range strings.Split(f.ast.Doc.Text(), "\n\n") {
+			par = strings.ReplaceAll(par, "\n", " ")
+			for _, p := range phrases {
+				if found := p.pattern.FindString(par); found != "" {
+					wrong = append(wrong, fmt.Sprintf("%s: the package comment has %q: %s", f.path, found, p.cure))
+				}
+			}
+			for _, m := range relativeSubject.FindAllStringSubmatch(par, -1) {
+				if !strings.HasSuffix(m[1], "?") {
+					wrong = append(wrong, fmt.Sprintf("%s: a sentence of the package comment begins with %q: name the actor and "+
+						"put it first", f.path, firstWords(m[1])))
+				}
+			}
+		}
+	}
+	return wrong
+}
+
 func firstWords(s string) string {
 	words := strings.Fields(s)
 	return strings.Join(words[:min(4, len(words))], " ")

@@ -44,6 +44,7 @@ var rules = []rule{
 	{"public names are mapped", publicNamesMapped},
 	{"MPI names are true", mpiNamesTrue},
 	{"plain prose", plainProse},
+	{"plain package docs", plainPackageDocs},
 	{"width of docs", docWidth},
 	{"short README", shortReadme},
 }

@@ -1,5 +1,5 @@
-// Package mpierr has the errors that callers of mpi get: their classes, their texts, and which class an error of the
-// engine has. Package mpi gives its names to callers.
+// Package mpierr has the errors that callers of mpi get: their classes, their texts, and the class of each error of the
+// engine. Package mpi exports its names.
 //
 //	Owns:     the classes and their names in the standard, the text of an error
 //	May call: pml, transport (their errors), internal/ranks (its special values)

@@ -159,7 +159,7 @@ func (c *collection) add(r *reader, names []string, slots int) error {
 	return nil
 }
 
-// Slurm returns the hosts of the allocation that these variables speak of; nil if there is none.
+// Slurm returns the hosts of the allocation that the variables describe, or nil without an allocation.
 func Slurm(env func(string) string) ([]Host, error) {
 	name, list := "SLURM_JOB_NODELIST", env("SLURM_JOB_NODELIST")
 	if list == "" {

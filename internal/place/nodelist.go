@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What a text may ask for.
+// The limits of a text.
 const (
 	MaxHosts = 1 << 16
 	MaxRanks = 1 << 20

@@ -16,7 +16,7 @@ import (
 //	0 │ size of the job, u32, little-endian │ the job's secret
 //	1 │ why this rank is refused
 //
-// The key never travels. What follows is PMI-1 in clear.
+// The key never travels. PMI-1 follows in clear.
 const (
 	protocol = "gorun pmi 1"
 	keySize  = 32

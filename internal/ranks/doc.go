@@ -1,7 +1,7 @@
 // Package ranks holds ordered sets of ranks of the world.
 //
-// A set is kept as runs with a stride: every rank of a job, each second one, or the ranks of each host take a few
-// words, whatever their number.
+// A set is a list of runs with a stride: every rank of a job, each second one, or the ranks of each host take a few
+// words, for any number of ranks.
 //
 //	Owns:     the representation of a set, how a rank is found in it, the special values of ranks
 //	May call: the standard library

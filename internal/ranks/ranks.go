@@ -35,8 +35,8 @@ func (r Run) find(world int32) int32 {
 func (r Run) low() int32  { return min(r.First, r.At(r.N-1)) }
 func (r Run) high() int32 { return max(r.First, r.At(r.N-1)) }
 
-// Set is an ordered set of ranks of the world, held as runs: every rank of a job, each second one, or those of each
-// host take a few words, whatever their number. Once built it does not change.
+// Set is an ordered set of ranks of the world, held as runs: every rank of a job, each second one, or the ranks of each
+// host take a few words, for any number of ranks. Once built it does not change.
 type Set struct {
 	Runs   []Run   // no rank is in two of them
 	starts []int32 // as many as runs: how many ranks stand before each

@@ -2,22 +2,22 @@ package reduce
 
 // The kinds of elements. Named types count as the type below them.
 type (
-	// Integer is what bits and logic are defined for.
+	// Integer has the types for operators of bits and logic.
 	Integer interface {
 		~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
 	}
 
-	// Real is what has an order.
+	// Real has the types with an order.
 	Real interface {
 		Integer | ~float32 | ~float64
 	}
 
-	// Number is what can be added and multiplied.
+	// Number has the types that can be added and multiplied.
 	Number interface {
 		Real | ~complex64 | ~complex128
 	}
 
-	// Logical is what is true or false: an integer is true if it is not 0, and truth is 1.
+	// Logical has the types that are true or false: an integer is true if it is not 0, and a true result is 1.
 	Logical interface {
 		Integer | ~bool
 	}
@@ -130,8 +130,8 @@ type Loc[T Real] struct {
 	Index int
 }
 
-// MinLoc is that of a and b with the lesser value, and where they are equal that with the lesser index. NaN is less
-// than every number here, so that it is found, and −0 and +0 are equal.
+// MinLoc is the element with the lesser value, and of equal values the one with the lesser index. NaN is less than
+// every number here, so that it is found, and −0 and +0 are equal.
 func MinLoc[T Real](dst, a, b []Loc[T]) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -144,8 +144,8 @@ func MinLoc[T Real](dst, a, b []Loc[T]) {
 	}
 }
 
-// MaxLoc is that of a and b with the greater value, and where they are equal that with the lesser index. NaN is greater
-// than every number here, so that it is found, and −0 and +0 are equal.
+// MaxLoc is the element with the greater value, and of equal values the one with the lesser index. NaN is greater than
+// every number here, so that it is found, and −0 and +0 are equal.
 func MaxLoc[T Real](dst, a, b []Loc[T]) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {

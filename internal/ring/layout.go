@@ -40,9 +40,9 @@ const (
 	page  = 4096
 )
 
-// gap bytes behind a payload of at most gapUpTo are left free in a small area that is large enough, but for those of a
-// burst. The processor of the reader fetches lines behind those that are read. It would take the lines of the next
-// payload from the writer, which writes them next or has begun to; in a burst it finds what is already there.
+// gap bytes behind a payload of at most gapUpTo stay free in a small area that is large enough, except in a burst. The
+// processor of the reader prefetches the lines behind the ones it reads. It would take the lines of the next payload
+// from the writer, which writes them next or has begun to; in a burst it finds what is already there.
 const (
 	gap     = 1600
 	gapUpTo = 2048
@@ -83,5 +83,5 @@ func (g Geometry) SmallAt() int { return (ControlSize + g.Slots*SlotSize + page 
 // BulkAt is the offset of the bulk area.
 func (g Geometry) BulkAt() int { return g.SmallAt() + g.Small }
 
-// Size is that of the whole ring in bytes.
+// Size returns the size of the whole ring in bytes.
 func (g Geometry) Size() int { return g.BulkAt() + g.Bulk }

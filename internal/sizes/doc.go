@@ -3,5 +3,5 @@
 //
 //	Owns:     the syntax of a size
 //	May call: github.com/docker/go-units
-//	Never:    knows what the size is of
+//	Never:    know whose size it is
 package sizes

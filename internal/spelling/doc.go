@@ -1,6 +1,6 @@
-// Package spelling finds the word that a misspelt one may have been meant to be.
+// Package spelling finds the known word that a misspelt word probably means.
 //
 //	Owns:     the distance between two words
 //	May call: the standard library
-//	Never:    knows which words there are
+//	Never:    know which words there are
 package spelling

@@ -8,7 +8,7 @@
 //
 //	rank > pipe > stream (lines, tags, dedup) > Outlet > gorun's stdout, or frames > Intake > Outlet of the head
 //
-//	Owns:     the near ends of the ranks' pipes, the queues of output, what is read of standard input
+//	Owns:     the near ends of the ranks' pipes, the queues of output, the unread standard input
 //	May call: internal/frames, internal/cpuset (to print lists of ranks)
-//	Never:    starts or signals a process, decides whether a job has failed
+//	Never:    start or signal a process, decide whether a job has failed
 package stdio

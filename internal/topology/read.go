@@ -11,7 +11,7 @@ import (
 // notAsked says why no device has capabilities before Merge.
 const notAsked = "libibverbs was not asked"
 
-// Read reads the kernel's files. What they do not say is unknown.
+// Read reads the kernel's files. A value that they lack is unknown.
 func Read(src Source) Host {
 	r := reader{newTree(src.Root), src.Addrs}
 	h := Host{Nodes: max(1, parseCount(r.text("sys/devices/system/node/online")))}

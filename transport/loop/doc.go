@@ -3,5 +3,5 @@
 //
 //	Owns:     the queues, the payload buffers, the table of memory that other ranks read and write
 //	May call: internal/board, internal/wire, transport
-//	Never:    match; hand one rank's memory to another but by copy; turn a number into a pointer
+//	Never:    match; hand one rank's memory to another except by copy; turn a number into a pointer
 package loop

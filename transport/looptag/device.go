@@ -117,8 +117,8 @@ func (d *Device) Disarm() { d.f.mu.Lock(); d.armed = false; d.f.mu.Unlock() }
 
 func (d *Device) notifyBy(wake func(thread bool)) { d.f.mu.Lock(); d.wake = wake; d.f.mu.Unlock() }
 
-// Close tells all other ranks. What they have sent to this one and is not matched comes back to them; what this one has
-// sent and still has is lost.
+// Close tells all other ranks. Their unmatched messages to this rank come back to them; messages that this rank has
+// sent and still holds are lost.
 func (d *Device) Close() error {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()

@@ -1,12 +1,11 @@
-// Package looptag is the twin of package loop that matches by itself, as a
-// library does (transport.Tagged): for tests of what pml does with such a device.
+// Package looptag is a variant of package loop that matches by itself, as a library does (transport.Tagged): it tests
+// how pml uses such a device.
 //
-// All ranks of a fabric share one lock. A sender gives its message to the
-// receiver's table: if a receive is posted the bytes are copied there and then;
-// if not, a short message is kept and a long one is announced, and its bytes
-// stay with the sender until it is matched.
+// All ranks of a fabric share one lock. A sender gives its message to the receiver's table. If a receive is posted, the
+// bytes are copied at once. If not, the table keeps a short message, and announces a long one, whose bytes stay with
+// the sender until a receive matches it.
 //
-//	Owns:     the tables, the messages that are kept
+//	Owns:     the tables and the messages in them
 //	May call: tagmatch, transport
 //	Never:    make a link
 package looptag

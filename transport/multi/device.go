@@ -10,7 +10,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Device is several devices as one. Its methods are guarded as those of any transport.Device are.
+// Device is several devices as one. Its methods are guarded like the methods of any transport.Device.
 type Device struct {
 	devs  []transport.Device // in order of preference; they and their names do not change
 	facts transport.Facts
@@ -35,8 +35,8 @@ type Unopened struct {
 }
 
 // New makes one device of several, in order of preference. No two may have the same name. They belong to the new
-// device, unless there is an error. Its memory is that of the first of them that has any. A failing Connect names the
-// unopened transports by which the peer could be reached.
+// device, unless there is an error. Its memory is the memory of the first of them that has any. A failing Connect names
+// the unopened transports by which the peer could be reached.
 func New(unopened []Unopened, devs ...transport.Device) (*Device, error) {
 	d := &Device{gone: map[int32]bool{}, chosen: map[int]int{}, unopened: unopened}
 	if err := d.addDevices(devs); err != nil {
@@ -132,7 +132,7 @@ func (d *Device) addDevices(devs []transport.Device) error {
 	return nil
 }
 
-// Name is that of the devices: "shm+tcp".
+// Name joins the names of the devices: "shm+tcp".
 func (d *Device) Name() string {
 	var names []string
 	for _, dev := range d.devs {
@@ -153,7 +153,7 @@ func (d *Device) viaOf(peer int) string {
 	return ""
 }
 
-// Address is those of the devices, with their names.
+// Address joins the addresses of the devices, with their names.
 func (d *Device) Address() []byte {
 	list := make([]namedAddress, len(d.devs))
 	for i, dev := range d.devs {

@@ -21,12 +21,12 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// What is published and what travels in the handshake's payloads (internal/auth), in little-endian words:
+// The published address and the payloads of the handshake (internal/auth), in little-endian words:
 //
 //	address  magic u32, version u32, host [16], reach (process u32, inbox u32, token [16]), name of the socket …
 //	hello    slots, small, bulk (u32 each), card …      + the ring's memory, inbox, two doorbells; with the confirmation
 //	welcome  ring number u32, probe address u64, probe value [8]           + inbox, two doorbells; with the answer
-//	ready    one byte, when the dialler has taken all of that. Without it the connection's end is that of an attempt.
+//	ready    one byte, when the dialler has taken all of that. Without it the connection was an attempt.
 //
 // A hello of no bytes asks for no ring, and is welcomed with no bytes: the connection is for segments alone.
 const (

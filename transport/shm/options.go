@@ -2,7 +2,7 @@ package shm
 
 import "time"
 
-// Options of a Device. Rank and Size are those of the world.
+// Options of a Device. Rank and Size are of the world.
 type Options struct {
 	Rank, Size int
 	Local      int                           // ranks on this host if known, else Size: smaller rings when there are many

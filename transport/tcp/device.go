@@ -14,7 +14,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Options of a Device. Rank and Size are those of the world.
+// Options of a Device. Rank and Size are of the world.
 type Options struct {
 	Rank, Size int
 	Job        string                 // its name
@@ -355,7 +355,7 @@ func (d *Device) Arm(transport.Level) bool {
 // Disarm is transport.Device's. The set goes on showing what it has.
 func (d *Device) Disarm() { d.armed = false }
 
-// Close is transport.Device's. What has been sent is still delivered: the kernel goes on with it.
+// Close is transport.Device's. The kernel still delivers what was sent.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil

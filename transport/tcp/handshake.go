@@ -14,7 +14,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
-// What two ranks send in the payloads of the handshake, when each has proved itself (internal/auth). Numbers are
+// The payloads of the handshake between two ranks, after each has proved itself (internal/auth). Numbers are
 // little-endian; a card has at most cardMax bytes.
 //
 //	confirmation   history │ card

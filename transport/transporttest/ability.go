@@ -29,7 +29,7 @@ const (
 	Boards                         // Facts.Boards
 )
 
-// What else a rule can call for.
+// Further abilities that a rule can call for.
 const (
 	third       Ability = 1 << (iota + 27) // there is Pair.Third
 	keysChecked                            // a promise: a wrong key is an error

@@ -5,14 +5,14 @@
 //
 //	var abilities = transporttest.Has(transporttest.Get | transporttest.Memory)
 //
-// Each rule of the seam is a subtest, named after it. The suite opens a pair and registers the rules that the pair's
-// abilities call for: no rule is skipped for want of an ability. Has states which abilities those must be, so that one
-// that is lost is a failure. A rule that a configuration breaks on purpose is named with Without, which asks for a
-// reason.
+// Each rule of the seam is a subtest, named after it. The suite opens a pair of devices and registers the rules for
+// their abilities, so it skips no rule for want of an ability. Has states the abilities, so a lost ability is a
+// failure. Without names a rule that a configuration breaks on purpose, and asks for a reason.
 //
-// Every Poll is given packets full of rubbish, so that a field that a device does not set is found out.
+// The suite gives every Poll packets full of rubbish, and so detects a device that does not set a field.
 //
 //	Owns:     the rules, as tests
-//	May call: transport, transport/faulty, internal/eventset, internal/wire, internal/testkit/proc, internal/testkit/leak
-//	Never:    an implementation; a sleep where the rule is that something happens
+//	May call: transport, transport/faulty, internal/eventset, internal/wire, internal/testkit/proc,
+//	          internal/testkit/leak
+//	Never:    know an implementation; sleep where the rule is that something happens
 package transporttest

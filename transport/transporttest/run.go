@@ -204,7 +204,7 @@ func Run(t *testing.T, open func(t *testing.T) Pair, opts ...Option) {
 	}
 }
 
-// RunFaulty runs the suite over devices that misbehave on top of those of open: an engine's tests do so too.
+// RunFaulty runs the suite over the devices of open in a wrapper that misbehaves, which an engine's tests use too.
 func RunFaulty(t *testing.T, open func(t *testing.T) Pair, opts ...Option) {
 	faulty.Explain(t, 1, faulty.Mild)
 	Run(t, func(t *testing.T) Pair {

@@ -43,7 +43,7 @@ type end struct {
 // downSlot is the slot of an end that says that an endpoint has failed.
 const downSlot = C.UX_DOWN
 
-// What send and receive return, if it is not negative.
+// The results of send and receive that are not negative.
 const (
 	stDone    = C.UX_DONE
 	stStarted = C.UX_STARTED

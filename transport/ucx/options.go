@@ -2,7 +2,7 @@ package ucx
 
 import "time"
 
-// Options of a device. Rank and Size are those of the world.
+// Options of a device. Rank and Size are of the world.
 type Options struct {
 	Rank, Size  int
 	PeerTimeout time.Duration                 // how long another host may leave unanswered what TCP has sent; 0: 30 s

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Close is transport.Device's. What has been sent is delivered first, unless the peer has no room for it.
+// Close is transport.Device's. It first lets the device deliver what was sent, unless the peer has no room.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil

@@ -39,7 +39,7 @@ const (
 	closePatience = 5 * time.Second
 )
 
-// Device is one rank's end. What belongs together is a type of its own, with what holds of it.
+// Device is one rank's end. Parts that belong together are types of their own, with their invariants.
 type Device struct {
 	opt     Options
 	hca     *hca

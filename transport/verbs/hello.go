@@ -10,7 +10,7 @@ import (
 // cannot be taken for one.
 const controlProtocol = "gorun verbs 1"
 
-// What two ranks tell each other over the control connection, which has proved that both belong to the job. Each is the
+// The messages of two ranks over the control connection, which has proved that both belong to the job. Each is the
 // payload of a packet whose Tag is the kind.
 const (
 	// tagHello is "my queue pair for you". It is sent once by each side, by the one that connects first unasked.

@@ -6,7 +6,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
-// Options of a device. Rank and Size are those of the world.
+// Options of a device. Rank and Size are of the world.
 type Options struct {
 	Rank, Size int
 	Library    string // path of libibverbs, or of the software HCA; "": the system's

@@ -11,7 +11,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// What goes over a queue pair whose receiver matches tags begins with a tag-matching header (infiniband/tm_types.h),
+// A message over a queue pair whose receiver matches tags begins with a tag-matching header (infiniband/tm_types.h),
 // whose integers are big-endian:
 //
 //	 0        1         4                  8                             16
@@ -23,10 +23,10 @@ import (
 //	└─────────────────────────────────────┴──────────────┴──────────────┘  32 bytes
 //
 // All that a receive could match is EAGER or RNDV, or it could be overtaken: the synchronous and the software's own RTS
-// too, told apart by the kind. What is not matched, or whose context does not pack, is NO_TAG: eight zero bytes, and
-// then the frame as ever. An ID does not fit: the peer knows the message by a number of 28 bits, which the sender's
-// device turns into the ID again in what comes back (idTable). In RNDV the two bits above the number are the flags
-// Blocking and NoCredit of the RTS that it stands for.
+// too, told apart by the kind. A message that is not matched, or whose context does not pack, is NO_TAG: eight zero
+// bytes, and then the usual frame. An ID does not fit: the peer knows the message by a number of 28 bits, which the
+// sender's device turns into the ID again in what comes back (idTable). In RNDV the two bits above the number are the
+// flags Blocking and NoCredit of the RTS that it stands for.
 const (
 	tagHeader   = 16
 	tagRndvSize = 32

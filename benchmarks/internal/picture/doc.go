@@ -1,9 +1,9 @@
-// Package picture draws what was measured: for --plot of a benchmark, and for benchmarks/compare.
+// Package picture draws measurements: for --plot of a benchmark, and for benchmarks/compare.
 //
-// It is a package of its own, which a program names, because gonum/plot costs a program three megabytes of memory from
-// the start: too much for those that measure what a rank costs.
+// A program names this package explicitly, because gonum/plot costs a program three megabytes of memory from the start:
+// too much for programs that measure the cost of a rank.
 //
-// Owns: colours, axes, labels, the layout.
-// May call: benchmarks/harness, gonum/plot.
-// Never: depends on a benchmark, or on what a column means.
+//	Owns:     colours, axes, labels, the layout
+//	May call: benchmarks/harness, gonum/plot
+//	Never:    depend on a benchmark, or on the meaning of a column
 package picture

@@ -1,4 +1,4 @@
-// Package authtest checks that a listening side authenticates by package auth, with everything that promises.
+// Package authtest checks that a listening side authenticates by package auth and keeps all its promises.
 //
 //	Owns:     nothing
 //	May call: internal/auth, internal/testkit/proc

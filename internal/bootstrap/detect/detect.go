@@ -28,8 +28,8 @@ type way struct {
 	join    func(ctx context.Context, o Options) (bootstrap.Client, error)
 }
 
-// Join takes the first way that the environment offers. It returns nil without an error if there is none and nothing
-// speaks of other ranks: this process is a world of one.
+// Join takes the first way that the environment offers. It returns nil without an error if the environment offers no
+// way and no variable hints at other ranks: this process is a world of one.
 func Join(ctx context.Context, o Options) (bootstrap.Client, error) {
 	var not []string
 	for _, w := range ways {

@@ -1,11 +1,11 @@
-// Package detect finds the launcher of this process and joins its job: the list of ways in, in the order in which they
-// are tried, and the hints that forbid a silent world of one.
+// Package detect finds the launcher of this process and joins its job. It has the list of ways in, in the order in
+// which it tries them, and the hints that forbid a silent world of one.
 //
-// [Join] goes through the list (ways.go). A way is taken if the environment offers it; one that is taken and fails is
-// an error, and no later way is tried. If no way is offered, hints.go looks for variables that speak of several ranks
-// all the same.
+// [Join] goes through the list (ways.go) and takes the first way that the environment offers. If that way fails, Join
+// returns the error and tries no later way. If the environment offers no way, hints.go looks for variables that
+// describe several ranks.
 //
 //	Owns:     the order of detection
 //	May call: internal/pmi, internal/bootstrap, internal/bootstrap/*
-//	Never:    opens a data connection, starts or ends a process, logs by itself
+//	Never:    open a data connection, start or end a process, log by itself
 package detect

@@ -1,8 +1,8 @@
-// Package pmix joins jobs of launchers that speak PMIx: srun --mpi=pmix and mpirun of Open MPI.
+// Package pmix joins jobs of launchers that speak PMIx: srun --mpi=pmix and Open MPI's mpirun.
 //
-// It is built with the tag pmix, and then opens libpmix.so.2 when Join is called: no header and no library is needed to
-// build it. Without the tag Built is false and Join fails. c.go is the only file that says import "C"; client.go has
-// the rules of PMIx and runs every call in a goroutine of its own, since calls into the library cannot be taken back.
+// The build tag pmix includes it. Join opens libpmix.so.2 at run time, so a build needs no header and no library.
+// Without the tag Built is false and Join fails. c.go is the only file with import "C". client.go has the rules of
+// PMIx, and runs every call in a goroutine of its own, since a call into the library cannot be cancelled.
 //
 //	Owns:     the library, from Join to Finalize or Close
 //	May call: internal/bootstrap, internal/pmi (its errors), libpmix

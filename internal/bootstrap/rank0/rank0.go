@@ -127,7 +127,7 @@ func (m *Member) missing(err error) error {
 	return fmt.Errorf("%d of %d ranks have not joined (%s): %w", len(absent), m.job.Size, list, err)
 }
 
-// Finalize is that of the client. Rank 0 serves until all have finalized.
+// Finalize finalizes the client. Rank 0 serves until all ranks have finalized.
 func (m *Member) Finalize(ctx context.Context) error {
 	err := m.Client.Finalize(ctx)
 	if m.server == nil || err != nil {
@@ -141,7 +141,7 @@ func (m *Member) Finalize(ctx context.Context) error {
 	}
 }
 
-// Close closes the connection, and at rank 0 those of all ranks.
+// Close closes the connection, and at rank 0 the connections of all ranks.
 func (m *Member) Close() error {
 	err := m.Client.Close()
 	if m.server != nil {

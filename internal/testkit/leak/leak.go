@@ -36,7 +36,7 @@ func (s Snapshot) Check(within time.Duration) error {
 }
 
 // VerifyMain runs the tests of a package, which fail if they leave a goroutine or a descriptor. It is for TestMain:
-// os.Exit(leak.VerifyMain(m.Run)). A panic, as that of a watchdog, shows all goroutines.
+// os.Exit(leak.VerifyMain(m.Run)). A panic, such as a watchdog's, shows all goroutines.
 func VerifyMain(run func() int) int {
 	debug.SetTraceback("all")
 	before := Take()

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do calls f in the network of a host or of the switch: sockets that f makes itself belong there for good. What
-// goroutines that f starts make does not. Nothing else of the host is seen.
+// Do calls f in the network of a host or of the switch: sockets that f makes itself belong there for good. Sockets of
+// goroutines that f starts do not. f sees nothing else of the host.
 func (h *Hosts) Do(host int, f func() error) error {
 	if !h.procs[host].Alive() {
 		return fmt.Errorf("host h%d has crashed or is switched off", host)

@@ -197,8 +197,8 @@ func (h *Hosts) Address6(host int) netip.Addr {
 }
 
 // Command is a program that will run on a host, in this folder, with this process's environment unless Env is set. It
-// is in a process group of its own with the nsenter that is its parent: KillGroup ends both. What it leaves behind
-// ends with the host.
+// is in a process group of its own with the nsenter that is its parent: KillGroup ends both. Processes that it leaves
+// behind end with the host.
 func (h *Hosts) Command(host int, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append(h.entering(host), append([]string{name}, args...)...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -267,7 +267,7 @@ func (r *Running) Wait() (codes []int) {
 	return codes
 }
 
-// Code is the job's exit code after Wait: that of abort, or of the rank that failed first.
+// Code returns the job's exit code after Wait: the code of abort, or of the rank that failed first.
 func (r *Running) Code() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

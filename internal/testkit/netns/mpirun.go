@@ -30,7 +30,7 @@ for c in $0; do [ $i = "$n" ] && break; i=$((i+1)); done
 exec taskset -c "$c" "$@"`
 
 // Mpirun is a C program under another MPI, "openmpi" or "mpich", ppn ranks on each host, TCP only between them. Each
-// rank is bound as those of a Job that are pinned. Its mpirun runs at the switch.
+// rank is bound like a rank of a pinned Job. Its mpirun runs at the switch.
 func (h *Hosts) Mpirun(mpi string, ppn int, prog ...string) (*exec.Cmd, error) {
 	shell := filepath.Join(h.base, "log", "rsh")
 	if err := os.WriteFile(shell, fmt.Appendf(nil, remoteShell, h.script, h.base), 0o755); err != nil {

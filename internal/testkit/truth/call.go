@@ -9,7 +9,7 @@ import (
 	"github.com/gorun-mpi/mpi/collectives"
 )
 
-// Operations are the calls, without those of layouts, neighbours and intercommunicators.
+// Operations are the calls, except the calls with layouts, among neighbours and on intercommunicators.
 var Operations = func() (list []collectives.Operation) {
 	for o := range collectives.Operation(collectives.Operations) {
 		if !o.Neighborhood() && o != collectives.Alltoallw && o != collectives.InterAllreduce {

@@ -1,5 +1,5 @@
-// Package truth makes collective calls whose results follow from the ranks, and compares these with what plain loops
-// give: every call there is, and random programs of them.
+// Package truth makes collective calls whose results follow from the ranks, and compares the results with plain loops:
+// every existing call, and random programs of calls.
 //
 //	Owns:     the calls, their data, the plain loops
 //	May call: mpi, as any program does; collectives (the names of algorithms)

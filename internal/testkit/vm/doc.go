@@ -1,5 +1,5 @@
-// Package vm runs commands, mostly test binaries, in guests whose kernel has RDMA over an emulated network card:
-// one guest, or two on one cable (scripts/guest says what a command finds there, and what it costs).
+// Package vm runs commands, mostly test binaries, in guests whose kernel has RDMA over an emulated network card: one
+// guest, or two on one cable. scripts/guest describes the environment of a command, and its cost.
 //
 //	Owns:     the guests of a test, from their boot until its end; the rules for skipping such tests
 //	May call: internal/testkit/proc, scripts/guest

@@ -84,9 +84,9 @@ func Run(tb testing.TB, spec Spec, argv ...string) Result {
 	return result
 }
 
-// Start begins to run a command in guests, which end with the test at the latest. Tests that are short or do not run
-// where guests are Wanted are skipped, as are those on a machine where there can be none; but not those of root where
-// make has installed QEMU.
+// Start begins to run a command in guests, which end with the test at the latest. It skips the test with -short, where
+// guests are not Wanted, and on a machine that cannot run guests; but it does not skip a test of root where make has
+// installed QEMU.
 func Start(tb testing.TB, spec Spec, argv ...string) *Running {
 	tb.Helper()
 	script := need(tb)

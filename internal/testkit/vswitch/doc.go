@@ -4,5 +4,5 @@
 //
 //	Owns:     its ports, from New to Close
 //	May call: the kernel, to open a TAP device
-//	Never:    enters a namespace or gives a device an address; be imported by anything but tests and their kits
+//	Never:    enter a namespace or give a device an address; be imported by anything but tests and their kits
 package vswitch

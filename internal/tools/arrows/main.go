@@ -13,7 +13,7 @@
 //
 // Owns: what counts as an arrow.
 // May call: the standard library.
-// Never: is part of a build; changes a file.
+// Never: be part of a build; change a file.
 package main
 
 import (

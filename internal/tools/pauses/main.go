@@ -1,6 +1,6 @@
 // Pauses runs go test on packages with a pause before any statement: for some milliseconds, seldom for a second, as on
-// a machine that takes processors away at the wrong moment. What fails then and not otherwise depends on an order of
-// events: a race in a test or in what it tests. Time limits that detect a hang may be met as well.
+// a machine that takes processors away at the wrong moment. A test that fails only then depends on an order of events:
+// there is a race in the test or in the tested code. A time limit that detects a hang may also expire.
 //
 //	go run ./internal/tools/pauses [-rare N] [-only tests|code] [-run PATTERN] [-race] [PACKAGE...]
 //
@@ -9,7 +9,7 @@
 //
 // Owns: the pauses.
 // May call: the standard library and the go command.
-// Never: writes into the source tree.
+// Never: write into the source tree.
 package main
 
 import (

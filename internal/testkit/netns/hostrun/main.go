@@ -8,8 +8,8 @@
 // With -base it uses the hosts of `scripts/hosts up N DIR`, all of them, and leaves them there.
 //
 // A program of this module gets its wire-up from here, at the switch; one of another MPI from that MPI's own mpirun. A
-// fault is the time after the start and what `scripts/hosts fault` takes. The exit code is that of the rank that failed
-// first.
+// fault is the time after the start and what `scripts/hosts fault` takes. The exit code is the code of the rank that
+// failed first.
 //
 //	Owns:     the hosts that it has made, and the job on them
 //	May call: internal/testkit/netns, the mpirun of other MPIs

@@ -2,9 +2,9 @@
 //
 //	scripts/guest --hosts 2 -- guestrun [-ppn N] -- prog args...
 //
-// It is started on both. The first serves the wire-up, where its own ranks and those of the second dial; each starts
-// its ranks and ends with the code of the one that failed first. No other machine reaches the guests' network, so the
-// key of the wire-up is a fixed one.
+// It is started on both. The first serves the wire-up, where its own ranks and the ranks of the second dial; each
+// starts its ranks and ends with the code of the one that failed first. No other machine reaches the guests' network,
+// so the key of the wire-up is a fixed one.
 //
 //	Owns:     the ranks of its guest; in guest 1 the wire-up of the job
 //	May call: internal/pmi
