@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
@@ -38,21 +39,11 @@ type Comm struct {
 
 // shared is what the Comms that WithContext makes have in common.
 type shared struct {
-	group agree.Group
-	// of an intercommunicator, and of the communicators that its collective calls run on; nil: it is neither
-	groups *groups
+	group coll.Group
 
 	freed atomic.Bool
 	made  atomic.Int32 // communicators made of this one, for their names
 	attrs sync.Map     // of SetAttr
-	topo  topology     // *cart, *graph, *distGraph; nil: none
-
-	setup  *collSetup
-	placed *placed
-	colls  colls
-	common common
-	// coll orders the calls of this rank that make a communicator of this one.
-	coll ticketLock
 }
 
 // Rank is the caller's number in the communicator, 0 … Size-1; Undefined if c is nil; §7.4.1.
@@ -298,8 +289,7 @@ func (c *Comm) free() bool {
 	err := agree.FreedError()
 	c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
 	c.group.Background.WhenOver(func() {
-		c.closeBoard()
-		c.colls.end()
+		c.group.Free()
 		for ctx := uint32(agree.CtxMessages + 1); ctx < agree.ContextsEach; ctx++ {
 			c.group.Engine.DropContext(c.group.Context+ctx, err)
 		}

@@ -16,7 +16,7 @@ import (
 // the same; the call counts, as that of Barrier does.
 func (c *Comm) Dup() (*Comm, error) {
 	return c.create(plan{kind: agree.MakeDup, members: func() *ranks.Set { return c.group.Members() },
-		finish: func(s *shared) { s.group.Peers, s.topo, s.placed = c.group.Peers, c.topo, c.placed }})
+		finish: func(s *shared) { c.group.Duplicate(&s.group) }})
 }
 
 // plan is a collective call that makes a communicator.
@@ -37,9 +37,9 @@ func (c *Comm) create(p plan) (*Comm, error) {
 		return nil, err
 	}
 	var made handover
-	err := c.collective(p.kind, func(_ uint64, tag int32) error {
+	err := c.group.Create(c.ctx, p.kind, func(_ uint64, tag int32) error {
 		m := c.group.Exchange(p.kind)
-		if no := c.compareCreation(p.kind, tag); no != nil {
+		if no := c.group.CompareCreation(p.kind, tag); no != nil {
 			return m.Failed(no)
 		}
 		id, no := m.Number(c.group.Next, p.args, m.Refuse(p.bad), p.g)
@@ -71,7 +71,7 @@ func (c *Comm) child(kind agree.Creation, id uint32, members *ranks.Set, finish 
 	if members == nil || members.Find(c.group.WorldRank) == Undefined {
 		return nil
 	}
-	s := &shared{setup: c.setup, placed: &placed{}}
+	s := &shared{}
 	c.group.Derive(&s.group, members, id)
 	name := fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
 	s.group.SetName(name)
@@ -178,7 +178,7 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 		return nil, mpierr.On(err, c.Name())
 	}
 	var made handover
-	fail := c.outliving(op, func() error {
+	fail := c.group.RunDetached(c.ctx, op, func() error {
 		m := c.group.ExchangePart(agree.MakeCreateGroup, g.ranks, int32(tag))
 		id, no := m.Number(c.group.Context/agree.ContextsEach+1, agree.AppendRanks(nil, g.ranks), nil, nil)
 		if no != nil {
@@ -245,7 +245,7 @@ func (c *Comm) SplitShared(key int) (*Comm, error) {
 	if err := c.intra("SplitShared"); err != nil {
 		return nil, err
 	}
-	return c.split(agree.MakeSplitShared, nil, c.host(), key, nil)
+	return c.split(agree.MakeSplitShared, nil, c.group.Host(), key, nil)
 }
 
 // split makes communicators by color. want, if any, is the group that the caller gives.

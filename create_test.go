@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
@@ -558,9 +559,9 @@ func TestSplitShared(t *testing.T) {
 	hosts := []int{4, 1 << 61, 4, 1 << 61, 1 << 61}
 	over(t, onHosts(func(rank int) int { return hosts[rank] }))(5, func(w *Comm) {
 		c := ok(w.SplitShared(0))
-		same(c.Size(), []int{2, 3}[w.host()])
-		same(c.hosts().Len(), 1)
-		ring(c, w.host())
+		same(c.Size(), []int{2, 3}[w.group.Host()])
+		same(c.group.Hosts().Len(), 1)
+		ring(c, w.group.Host())
 	})
 }
 
@@ -591,9 +592,8 @@ func TestCreationsGivenUp(t *testing.T) {
 // does not ask for more.
 func TestCommunicatorsAreSmall(t *testing.T) {
 	const n, each, hosts = 1 << 20, 2000, 10
-	setup := &collSetup{}
-	setup.Hosts = collectives.Blocks{Ranks: n, PerHost: 64}
-	world := worldOf(nil, 3, n, setup)
+	setup := coll.Setup{Settings: coll.Settings{Hosts: collectives.Blocks{Ranks: n, PerHost: 64}}}
+	world := worldOf(nil, 3, n, &setup)
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -610,7 +610,7 @@ func TestCommunicatorsAreSmall(t *testing.T) {
 		t.Errorf("a communicator of %d ranks takes %d bytes", n/4, b)
 	}
 	for _, c := range all[:hosts] {
-		if h := c.hosts(); h.Len() != n/64 || h.Size(5) != 16 || c.via() != collectives.Network {
+		if h := c.group.Hosts(); h.Len() != n/64 || h.Size(5) != 16 || c.group.Via() != collectives.Network {
 			t.Errorf("%d hosts, one of %d ranks", h.Len(), h.Size(5))
 		}
 	}

@@ -58,7 +58,7 @@
 // MPI 4.1 throughout.
 //
 //	Owns:     the public names; argument checks; communicators
-//	May call: internal/agree, pml, internal/join, collectives, internal/layout, internal/reduce, internal/background,
+//	May call: internal/agree, internal/coll, pml, internal/join, collectives, internal/layout, internal/reduce,
 //	          internal/mpierr, internal/ranks, transport (its errors and interfaces)
-//	Never:    loop over messages, copy payload, know a protocol
+//	Never:    loop over messages, run a schedule, touch a board, copy payload, know a protocol
 package mpi

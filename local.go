@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
@@ -51,7 +52,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 				others := slices.Concat(engines[:rank], engines[rank+1:])
 				pml.FailAll(others, mpierr.New("", ErrAborted, "rank %d has failed", rank))
 			}()
-			err = runRank(worldOf(e, rank, n, setupOf(e, how)), body, bodies.Done, last)
+			err = runRank(worldOf(e, rank, n, coll.NewSetup(e, coll.Settings(how))), body, bodies.Done, last)
 		})
 	}
 	wg.Wait()
