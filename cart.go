@@ -38,16 +38,10 @@ func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 	if reorder {
 		host = c.group.Host()
 	}
-	s := newSplitting(c, host, 0)
-	s.arrange = func(all []*colored) []ranks.Run {
-		var hosts [][]ranks.Run
-		for _, h := range all {
-			hosts = append(hosts, h.order())
-		}
-		return grid.order(hosts)
-	}
+	s := agree.NewSplit(&c.group.Group, host, 0)
+	s.Arrange = grid.order
 	return c.create(plan{kind: agree.MakeCart, args: fmt.Append(args, reorder), bad: bad, g: s,
-		members: func() *ranks.Set { return s.mine }, finish: func(s *shared) { s.group.Topology = grid }})
+		members: func() *ranks.Set { return s.Members }, finish: func(made *shared) { made.group.Topology = grid }})
 }
 
 func (g *cart) size() int {
@@ -247,9 +241,9 @@ func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 			color = color*g.dims[i] + x
 		}
 	}
-	s := newSplitting(c, color, key)
+	s := agree.NewSplit(&c.group.Group, color, key)
 	return c.create(plan{kind: agree.MakeCartSub, args: fmt.Append(nil, keep), bad: bad, g: s,
-		members: func() *ranks.Set { return s.mine }, finish: func(made *shared) { made.group.Topology = sub }})
+		members: func() *ranks.Set { return s.Members }, finish: func(made *shared) { made.group.Topology = sub }})
 }
 
 // Neighbours returns the neighbours of a rank along each dimension: below and above; §8.6.

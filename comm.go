@@ -264,6 +264,22 @@ func (c *Comm) valid(op string) *Error {
 	return (&Comm{shared: c.shared}).usable(op)
 }
 
+// intra reports why a call that is for communicators of one group cannot be made. It does not regard the context: see
+// Barrier.
+func (c *Comm) intra(op string) *Error {
+	if err := c.valid(op); err != nil {
+		return err
+	}
+	if c.group.Local != nil {
+		return c.opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
+			"called, and no other collective call; use Merge to make a communicator of both groups")
+	}
+	return nil
+}
+
+// IsInter reports whether c is an intercommunicator; §7.6.1.
+func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.group.Local != nil }
+
 // Free gives the communicator back; §7.4.3. Messages that were sent on it to this rank and not received are dropped,
 // and so are those that come later: their senders find them sent. Receives that wait on it fail with ErrComm; but a
 // collective call whose context has ended goes on in the background, since the other ranks count on it. Free returns at

@@ -95,49 +95,6 @@ func splitArguments(n int, seed uint64) (colors, keys []int) {
 	return colors, keys
 }
 
-// unlinked is a communicator at a rank that can reach no other one.
-func unlinked(rank, size int) *Comm {
-	s := &shared{}
-	s.group.Rank, s.group.Size = rank, size
-	return &Comm{shared: s}
-}
-
-// What a rank sends for a Split whose colors follow a rule does not grow with the job.
-func TestSplitIsToldInParts(t *testing.T) {
-	const n = 1 << 16
-	for name, color := range map[string]func(r int) int{
-		"one": func(int) int { return 0 }, "two": func(r int) int { return r % 2 },
-	} {
-		s := newSplitting(unlinked(0, n), Undefined, 0)
-		for r := range n {
-			its := newSplitting(unlinked(r, n), color(r), r)
-			d := agree.Decoder{B: its.Up()}
-			if no := s.Take(r, &d); no != nil || !d.Over() {
-				t.Fatal(name, no)
-			}
-		}
-		if b := len(s.Up()); b > 100 {
-			t.Errorf("%s: %d bytes for %d ranks", name, b, n)
-		}
-	}
-}
-
-func FuzzSplitFromOutside(f *testing.F) {
-	its := newSplitting(unlinked(3, 8), 5, 1)
-	f.Add(its.Up())
-	f.Add([]byte("\x060\x02")) // a length that holds with its own byte
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s := newSplitting(unlinked(2, 8), 5, 1)
-		d := agree.Decoder{B: b}
-		if no := s.Take(3, &d); no == nil && d.Over() {
-			s.Decide()
-		}
-		told := newSplitting(unlinked(2, 8), 5, 1)
-		told.ReadVerdict(&agree.Decoder{B: b})
-		(&agree.Decoder{B: b}).Report()
-	})
-}
-
 // §7.4.2: MPI_Comm_create, with one group and with several that have no rank in common; MPI_Comm_create_group, which
 // only the group's ranks call.
 func TestCreate(t *testing.T) {

@@ -59,6 +59,6 @@
 //
 //	Owns:     the public names; argument checks; communicators
 //	May call: internal/agree, internal/coll, pml, internal/join, collectives, internal/layout, internal/reduce,
-//	          internal/mpierr, internal/ranks, transport (its errors and interfaces)
+//	          internal/standstill, internal/mpierr, internal/ranks, transport (its errors and interfaces)
 //	Never:    loop over messages, run a schedule, touch a board, copy payload, know a protocol
 package mpi

@@ -110,9 +110,6 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 	})
 }
 
-// IsInter reports whether c is an intercommunicator; §7.6.1.
-func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.group.Local != nil }
-
 // RemoteSize is the number of ranks in the remote group, 0 if there is none; §7.6.1.
 func (c *Comm) RemoteSize() int {
 	if !c.IsInter() {

@@ -9,6 +9,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/standstill"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -38,10 +39,10 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		bodies.Wait()
 		close(last)
 	}()
-	looker := newStandstill(engines, o.Log)
+	looker := standstill.New(engines, o.Log)
 	for rank, e := range engines {
 		wg.Go(func() {
-			looker.goroutines[rank].Store(goroutineID())
+			looker.Enter(rank)
 			err := error(mpierr.New("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as by "+
 				"t.FailNow); a rank returns an error"))
 			defer func() {
@@ -56,7 +57,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		})
 	}
 	wg.Wait()
-	looker.stop()
+	looker.Stop()
 	over := mpierr.New("", ErrInit, "called after the end of RunLocal")
 	for _, e := range engines {
 		e.Close(over)
