@@ -13,9 +13,6 @@ func bytesOf[T any](buf []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf))*unsafe.Sizeof(*new(T)))
 }
 
-// address is where buf begins.
-func address(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(buf))) }
-
 // typeOf is a pointer that is the same for no other type than T.
 func typeOf[T any]() *byte {
 	p := any((*T)(nil))

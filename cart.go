@@ -36,18 +36,12 @@ func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 	}
 	host := 0
 	if reorder {
-		host = c.host()
+		host = c.group.Host()
 	}
-	s := newSplitting(c, host, 0)
-	s.arrange = func(all []*colored) []ranks.Run {
-		var hosts [][]ranks.Run
-		for _, h := range all {
-			hosts = append(hosts, h.order())
-		}
-		return grid.order(hosts)
-	}
+	s := agree.NewSplit(&c.group.Group, host, 0)
+	s.Arrange = grid.order
 	return c.create(plan{kind: agree.MakeCart, args: fmt.Append(args, reorder), bad: bad, g: s,
-		members: func() *ranks.Set { return s.mine }, finish: func(s *shared) { s.topo = grid }})
+		members: func() *ranks.Set { return s.Members }, finish: func(made *shared) { made.group.Topology = grid }})
 }
 
 func (g *cart) size() int {
@@ -156,7 +150,7 @@ func (c *Comm) grid(op string) (*cart, *Error) {
 	if err := c.valid(op); err != nil {
 		return nil, err
 	}
-	if g, ok := c.topo.(*cart); ok {
+	if g, ok := c.group.Topology.(*cart); ok {
 		return g, nil
 	}
 	return nil, c.opError(op, ErrTopology, "the communicator is no grid; Cart makes one")
@@ -247,13 +241,13 @@ func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 			color = color*g.dims[i] + x
 		}
 	}
-	s := newSplitting(c, color, key)
+	s := agree.NewSplit(&c.group.Group, color, key)
 	return c.create(plan{kind: agree.MakeCartSub, args: fmt.Append(nil, keep), bad: bad, g: s,
-		members: func() *ranks.Set { return s.mine }, finish: func(made *shared) { made.topo = sub }})
+		members: func() *ranks.Set { return s.Members }, finish: func(made *shared) { made.group.Topology = sub }})
 }
 
-// neighbours are those of a rank along each dimension: below and above; §8.6.
-func (g *cart) neighbours(rank int) (sources, destinations []int) {
+// Neighbours returns the neighbours of a rank along each dimension: below and above; §8.6.
+func (g *cart) Neighbours(rank int) (sources, destinations []int) {
 	var all []int
 	at := g.coords(rank)
 	for i := range at {
@@ -266,4 +260,8 @@ func (g *cart) neighbours(rank int) (sources, destinations []int) {
 	return all, all
 }
 
-func (g *cart) degree(int) (in, out int) { return 2 * len(g.dims), 2 * len(g.dims) }
+// Degree implements coll.Topology.
+func (g *cart) Degree(int) (in, out int) { return 2 * len(g.dims), 2 * len(g.dims) }
+
+// IsGrid implements coll.Topology.
+func (g *cart) IsGrid() bool { return true }

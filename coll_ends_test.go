@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/background"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -30,7 +31,7 @@ func TestSharedEndOfAStranger(t *testing.T) {
 		}))(n, func(w *Comm) {
 			c := ok(w.Dup())
 			buf := []int{w.Rank()}
-			for range boardSetup { // over trees, so that there are few links
+			for range coll.BoardSetup { // over trees, so that there are few links
 				must(Bcast(c, buf, 0))
 			}
 			switch w.Rank() {
@@ -75,7 +76,7 @@ func TestLeftCallsAreWaitedFor(t *testing.T) {
 	for name, call := range leftCalls {
 		t.Run(name, func(t *testing.T) {
 			over(t)(3, func(w *Comm) {
-				for range boardSetup {
+				for range coll.BoardSetup {
 					must(Bcast(w, []int{1}, 0))
 				}
 				if w.Rank() == 0 { // and is at its end before the others begin
@@ -156,7 +157,7 @@ func TestLeftCallsThatOthersNeverMake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := local(t, 3, func(w *Comm) {
 				c := ok(w.Dup())
-				for range boardSetup {
+				for range coll.BoardSetup {
 					must(Bcast(c, []int{1}, 0))
 				}
 				if w.Rank() == 1 {
@@ -187,7 +188,7 @@ func TestOperatorEndsAGoroutine(t *testing.T) {
 				var returned sync.WaitGroup
 				returned.Add(4)
 				over(t)(4, func(w *Comm) {
-					for range boardSetup {
+					for range coll.BoardSetup {
 						must(Allreduce(w, []int{1}, make([]int, 1), Sum))
 					}
 					op := func(inout, in []int) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -29,7 +30,7 @@ func tellsPlaces(inout, in []uint64) {
 }
 
 // tellingCall makes one reduction of what each rank has, and returns what this rank has of the result.
-type tellingCall func(h way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64
+type tellingCall func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64
 
 // buffers are what a rank gives as send, and as recv, which has n elements or in place what mine has.
 func buffers(mine []uint64, inPlace bool, n int) (send, recv []uint64) {
@@ -40,12 +41,12 @@ func buffers(mine []uint64, inPlace bool, n int) (send, recv []uint64) {
 }
 
 var tellingCalls = map[string]tellingCall{
-	"Allreduce": func(h way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
+	"Allreduce": func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
 		send, recv := buffers(mine, inPlace, len(mine))
 		must(byAllreduce(h, c, send, recv, op, options...))
 		return recv
 	},
-	"Reduce": func(h way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
+	"Reduce": func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
 		var results []uint64
 		for _, root := range slices.Compact([]int{0, c.Size() / 2, c.Size() - 1}) {
 			if c.Rank() != root {
@@ -58,12 +59,12 @@ var tellingCalls = map[string]tellingCall{
 		}
 		return results
 	},
-	"Scan": func(h way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
+	"Scan": func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
 		send, recv := buffers(mine, inPlace, len(mine))
 		must(byScan(h, c, send, recv, op, options...))
 		return recv
 	},
-	"Exscan": func(h way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
+	"Exscan": func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
 		send, recv := buffers(mine, inPlace, len(mine))
 		must(byExscan(h, c, send, recv, op, options...))
 		if c.Rank() == 0 {
@@ -71,14 +72,14 @@ var tellingCalls = map[string]tellingCall{
 		}
 		return recv
 	},
-	"ReduceScatterBlock": func(h way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction,
+	"ReduceScatterBlock": func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction,
 	) []uint64 {
 		n := len(mine) / c.Size()
 		send, recv := buffers(mine[:n*c.Size()], inPlace, n)
 		must(byReduceScatterBlock(h, c, send, recv, op, options...))
 		return recv[:n]
 	},
-	"ReduceScatter": func(h way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
+	"ReduceScatter": func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
 		counts := make([]int, c.Size())
 		start := func(i int) int { return len(mine) * i * i / (len(counts) * len(counts)) }
 		for i := range counts {
@@ -156,7 +157,7 @@ func sameBits(w *Comm, name string, size int, call tellingCall, refuse *bool) {
 		options []Reduction
 	}{{tellsPairs, nil}, {tellsPlaces, []Reduction{Ordered}}} {
 		var first []uint64
-		again := func(c *Comm, what string, h way, inPlace bool) {
+		again := func(c *Comm, what string, h coll.Way, inPlace bool) {
 			got := call(h, c, mine, inPlace, op.op, op.options...)
 			if first == nil {
 				first = got
@@ -172,21 +173,21 @@ func sameBits(w *Comm, name string, size int, call tellingCall, refuse *bool) {
 		}
 		c := ok(w.Dup())
 		for _, what := range []string{"1st call", "2nd call", "3rd call", "4th call"} {
-			again(c, what, blocking, false)
+			again(c, what, coll.Blocking, false)
 		}
-		again(c, "in place", blocking, true)
-		again(c, "nonblocking", nonblocking, false)
-		again(c, "nonblocking in place", nonblocking, true)
-		again(c, "persistent", persistent, false)
-		again(c, "with a context", blocking, false)
-		again(c.WithContext(ctx), "with a context", blocking, false)
-		again(c.WithContext(ctx), "nonblocking with a context", nonblocking, false)
+		again(c, "in place", coll.Blocking, true)
+		again(c, "nonblocking", coll.Nonblocking, false)
+		again(c, "nonblocking in place", coll.Nonblocking, true)
+		again(c, "persistent", coll.Persistent, false)
+		again(c, "with a context", coll.Blocking, false)
+		again(c.WithContext(ctx), "with a context", coll.Blocking, false)
+		again(c.WithContext(ctx), "nonblocking with a context", coll.Nonblocking, false)
 		*refuse = true // all ranks end the calls before: this one makes the board, if any
 		d := ok(c.Dup())
 		for range 3 {
-			again(d, "on a duplicate without a board", blocking, false)
+			again(d, "on a duplicate without a board", coll.Blocking, false)
 		}
-		again(d, "in place on a duplicate without a board", blocking, true)
+		again(d, "in place on a duplicate without a board", coll.Blocking, true)
 		*refuse = false
 		must(d.Free())
 		must(c.Free())

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
@@ -25,7 +26,7 @@ func TestCollectivesEveryWay(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%d ranks %s", ranks, env), func(t *testing.T) {
 				over(t, WithEnviron([]string{env}))(ranks, func(w *Comm) {
-					for _, h := range []way{nonblocking, persistent} {
+					for _, h := range []coll.Way{coll.Nonblocking, coll.Persistent} {
 						for _, n := range []int{0, 1, 70, 9000} {
 							movesBy[int64](h, w, n)
 							reductionsBy[int32](h, w, n)
@@ -47,9 +48,9 @@ func TestNonblockingEverywhere(t *testing.T) {
 				if testing.Short() && i > 0 {
 					break
 				}
-				movesBy[int64](nonblocking, w, n)
-				reductionsBy[int32](nonblocking, w.WithContext(ctx), n)
-				movesBy[uint8](persistent, w.WithContext(ctx), n)
+				movesBy[int64](coll.Nonblocking, w, n)
+				reductionsBy[int32](coll.Nonblocking, w.WithContext(ctx), n)
+				movesBy[uint8](coll.Persistent, w.WithContext(ctx), n)
 			}
 		})
 	})
@@ -133,7 +134,7 @@ func TestNonblockingAtOnce(t *testing.T) {
 							open[mine.IntN(len(open))].r.Done() // the other goroutine that may want it
 						}
 					}
-					must(Send(w, []int{me}, (me+1)%size, collTag+me))
+					must(Send(w, []int{me}, (me+1)%size, coll.FirstTag+me))
 					mine.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
 					for len(open) > 0 {
 						open = completeSome(open, mine)
@@ -230,7 +231,7 @@ func TestOperatorsOfNonblockingCalls(t *testing.T) {
 			sum := make([]int64, 100)
 			long := ok(Iallreduce(w, vector[int64](me, 0, 100), sum, waits))
 			for range 20 {
-				reductionsBy[int64](nonblocking, w, 50)
+				reductionsBy[int64](coll.Nonblocking, w, 50)
 			}
 			close(held)
 			ok(long.Wait())
@@ -305,14 +306,14 @@ func TestContextEndsInNonblocking(t *testing.T) {
 	const n = 20_000
 	for late := range 3 {
 		for _, env := range []string{"1", "0"} {
-			for _, h := range []way{nonblocking, persistent} {
+			for _, h := range []coll.Way{coll.Nonblocking, coll.Persistent} {
 				t.Run(fmt.Sprintf("rank %d is late, check %s, way %d", late, env, h), func(t *testing.T) {
 					ended := make(chan bool, 2)
 					over(t, WithEnviron([]string{"GORUN_COLL_CHECK=" + env}))(3, func(w *Comm) {
 						me, sum := w.Rank(), make([]int64, n)
 						if me == late {
 							var r *Request
-							if h == persistent {
+							if h == coll.Persistent {
 								r = ok(AllreduceInit(w, vector[int64](me, 0, n), sum, Sum))
 								must(r.Start())
 							} else {
@@ -328,7 +329,7 @@ func TestContextEndsInNonblocking(t *testing.T) {
 							ctx, cancel := context.WithCancel(t.Context())
 							send := vector[int64](me, 0, n)
 							var r *Request
-							if h == persistent {
+							if h == coll.Persistent {
 								r = ok(AllreduceInit(w.WithContext(ctx), send, sum, Sum))
 								must(r.Start())
 							} else {
@@ -691,7 +692,7 @@ func TestOperatorEndsItsGoroutine(t *testing.T) {
 				}
 				must(Barrier(w))
 			}
-			reductionsBy[int64](nonblocking, w, 50)
+			reductionsBy[int64](coll.Nonblocking, w, 50)
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -103,9 +103,9 @@ func composed(low, high, n int) []affine {
 }
 
 // moves makes every call that moves data, with n elements.
-func moves[T Integer](w *Comm, n int) { movesBy[T](blocking, w, n) }
+func moves[T Integer](w *Comm, n int) { movesBy[T](coll.Blocking, w, n) }
 
-func movesBy[T Integer](h way, w *Comm, n int) {
+func movesBy[T Integer](h coll.Way, w *Comm, n int) {
 	me, size := w.Rank(), w.Size()
 	must(byBarrier(h, w))
 	for root := 0; root < size; root += max(1, size-2) {
@@ -204,9 +204,9 @@ func movesBy[T Integer](h way, w *Comm, n int) {
 }
 
 // reductions makes every call that combines, with n elements.
-func reductions[T Integer](w *Comm, n int) { reductionsBy[T](blocking, w, n) }
+func reductions[T Integer](w *Comm, n int) { reductionsBy[T](coll.Blocking, w, n) }
 
-func reductionsBy[T Integer](h way, w *Comm, n int) {
+func reductionsBy[T Integer](h coll.Way, w *Comm, n int) {
 	me, size := w.Rank(), w.Size()
 	mine := vector[T](me, 2, n)
 	for root := 0; root < size; root += max(1, size-2) {
@@ -331,37 +331,8 @@ func TestCollectivesByName(t *testing.T) {
 	}
 }
 
-// The memory in which calls combine is bounded for all communicators together, and the next call finds it.
-func TestPlansKept(t *testing.T) {
-	over(t, unchecked("GORUN_COLL=allreduce:doubling"))(2, func(w *Comm) {
-		s := &w.setup.scratch
-		kept := func() (last *byte) {
-			sum := 0
-			for _, b := range s.spare {
-				sum += cap(b)
-				last = &b[0]
-			}
-			check(int64(sum) == s.bytes && sum <= scratchMost, "%d bytes are kept, counted as %d", sum, s.bytes)
-			return last
-		}
-		for i := range 10 {
-			c := ok(w.Dup())
-			buf := make([]uint64, 1<<20<<(i%3)+i)
-			must(Allreduce(c, nil, buf, BitOr))
-			last := kept()
-			must(Allreduce(c, nil, buf, BitOr))
-			check(last != nil && last == kept(), "the second call has taken other memory than the first")
-			check(c.colls.kept+c.colls.recent[collectives.Allreduce].Load().memory() < recentMost, "the plan keeps memory")
-		}
-		check(len(s.spare) > 1, "%d blocks are kept", len(s.spare))
-		must(Allreduce(w, nil, make([]uint64, scratchMost/8+1), BitOr))
-		check(s.bytes > 0, "a long call has driven out all others")
-		kept()
-	})
-}
-
 // A call through the board takes no memory for messages. What calls by messages have taken on communicators that are
-// freed is not held, though the caller still has them: at most scratchMost is, for each rank.
+// freed is not held, though the caller still has them: at most coll.ScratchMost is, for each rank.
 func TestWhatCallsTake(t *testing.T) {
 	const ranks, long, most = 2, 24 << 20, 4 << 20
 	var before, after runtime.MemStats
@@ -395,28 +366,10 @@ func TestWhatCallsTake(t *testing.T) {
 		}
 		measured(&after)
 		if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); w.Rank() == 0 {
-			check(held < ranks*scratchMost+most, "%d communicators that are freed hold %d bytes", len(freed), held)
+			check(held < ranks*coll.ScratchMost+most, "%d communicators that are freed hold %d bytes", len(freed), held)
 		}
 		runtime.KeepAlive(freed)
 	}, onBoard)
-}
-
-// Small calls of two lengths by turns find the plan that each has left, whichever was the latest.
-func TestPlansByTurns(t *testing.T) {
-	over(t, unchecked("GORUN_COLL=allreduce:doubling"))(2, func(w *Comm) {
-		plans := map[*collPlan]int{}
-		for i := range 12 {
-			must(Allreduce(w, nil, make([]int64, 1+i%2), Sum))
-			must(Bcast(w, make([]byte, 1+i%2), 0))
-			for _, o := range []collectives.Operation{collectives.Allreduce, collectives.Bcast} {
-				p := w.colls.recent[o].Load()
-				check(p != nil && p.operation == o && p.params.Count == int64(1+i%2), "call %d has left %+v", i, p)
-				check(p.spaces[collectives.Out][:1][0] == nil, "call %d: the plan keeps its caller's buffer", i)
-				plans[p]++
-			}
-		}
-		check(len(plans) == 4, "%d plans for 4 kinds of calls", len(plans))
-	})
 }
 
 // Calls of several goroutines, each with a communicator of its own, do not take each other's messages, nor those of
@@ -437,7 +390,7 @@ func TestCollectivesAtOnce(t *testing.T) {
 					r := ok(Irecv(c, make([]int, 1), AnySource, AnyTag))
 					moves[int32](c, 10+300*turn)
 					reductions[int64](c, 10+300*turn)
-					must(Send(c, []int{1}, (c.Rank()+1)%c.Size(), collTag+turn))
+					must(Send(c, []int{1}, (c.Rank()+1)%c.Size(), coll.FirstTag+turn))
 					ok(r.Wait())
 				}
 			})

@@ -3,10 +3,12 @@ package mpi
 import (
 	"context"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
 // longCalls are made of vectors that chains cut into 16 segments.
-func longCalls(h way, c *Comm) map[string]func() {
+func longCalls(h coll.Way, c *Comm) map[string]func() {
 	const n = 1 << 20 / 8
 	mine, recv, want := make([]int64, n), make([]int64, n), func(low, high int) (sum int64) {
 		for rank := low; rank < high; rank++ {
@@ -56,13 +58,13 @@ const chains = "GORUN_COLL=bcast:chain,reduce:chain,scan:chain,exscan:chain"
 func TestFewMessagesWhileRanksCompute(t *testing.T) {
 	for _, setting := range []string{"GORUN_COLL=", chains} {
 		overLoop(t, onHosts(func(rank int) int { return rank }), unchecked(setting))(3, func(w *Comm) {
-			for _, h := range []way{nonblocking, persistent} {
+			for _, h := range []coll.Way{coll.Nonblocking, coll.Persistent} {
 				calls := longCalls(h, w)
 				for _, name := range longNames {
 					must(Barrier(w)) // links are made
 					most := uint64(w.Size())
 					if n := sent(w, calls[name]); n > most {
-						t.Errorf("%s: %s of 1 MiB sends %d messages from rank %d; want at most %d", setting, h.named(name), n,
+						t.Errorf("%s: %s of 1 MiB sends %d messages from rank %d; want at most %d", setting, h.Named(name), n,
 							w.Rank(), most)
 					}
 				}
@@ -81,7 +83,7 @@ func TestLongCallsWithAContextAtOneRank(t *testing.T) {
 			if w.Rank() == with {
 				c = w.WithContext(ctx)
 			}
-			calls := longCalls(blocking, c)
+			calls := longCalls(coll.Blocking, c)
 			for _, name := range longNames {
 				calls[name]()
 			}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -15,7 +16,7 @@ func (h *heldBoards) hold(b *transport.Board, err error) {
 	if err != nil {
 		return
 	}
-	n, unmap := len(b.Data)+len(b.Lines)*lineBytes, b.Close
+	n, unmap := len(b.Data)+len(b.Lines)*(8+len(transport.Line{}.Bytes)), b.Close
 	h.boards++
 	h.bytes += n
 	h.most = max(h.most, h.bytes)
@@ -52,25 +53,25 @@ func tellingSum(c *Comm) []uint64 {
 	for i := range mine {
 		mine[i] = uint64(c.Rank()+1)*0xd1342543de82ef95 + uint64(i)*0xaf251af3b0f025b5
 	}
-	return tellingCalls["Allreduce"](blocking, c, mine, false, tellsPairs)
+	return tellingCalls["Allreduce"](coll.Blocking, c, mine, false, tellsPairs)
 }
 
-// The boards of a process take no more than boardsMost, however many communicators there are. The calls of those for
+// The boards of a process take no more than coll.BoardsMost, however many communicators there are. The calls of those for
 // which there is no room give the same results by messages. Free makes room: for a later communicator, and for one that
 // had none, once it has made twice as many calls.
 func TestBoardsAreBounded(t *testing.T) {
 	if proc.Race {
 		t.Skip("bytes are counted without the race detector; other tests make boards with it")
 	}
-	const ranks, many, calls = 4, 200, boardSetup + 1
-	room := boardsMost / boardBytes(ranks) // for so many boards, of which the world has one
+	const ranks, many, calls = 4, 200, coll.BoardSetup + 1
+	room := coll.BoardsMost / coll.BoardBytes(ranks) // for so many boards, of which the world has one
 	whereBoards(t, func(t *testing.T, run runner) {
 		held := make([]heldBoards, ranks)
 		run(ranks, func(w *Comm) {
 			mine, want := &held[w.Rank()], tellingSum(w)
 			with := func(c *Comm) bool {
-				check(slices.Equal(tellingSum(c), want), "other bits on %s, with a board: %v", c.Name(), c.common.on != nil)
-				return c.common.on != nil
+				check(slices.Equal(tellingSum(c), want), "other bits on %s, with a board: %v", c.Name(), c.group.Board.On != nil)
+				return c.group.Board.On != nil
 			}
 			again := func(c *Comm, times int) (has bool) {
 				for range times {
@@ -89,8 +90,8 @@ func TestBoardsAreBounded(t *testing.T) {
 			for i := range comms {
 				comms[i] = ok(w.Dup())
 				again(comms[i], calls)
-				check(mine.most <= boardsMost, "the boards of rank %d take %d bytes with communicator %d, want %d at most",
-					w.Rank(), mine.most, i, boardsMost)
+				check(mine.most <= coll.BoardsMost, "the boards of rank %d take %d bytes with communicator %d, want %d at most",
+					w.Rank(), mine.most, i, coll.BoardsMost)
 			}
 			for i, c := range comms {
 				same(again(c, 1), i < room-1)
@@ -107,7 +108,7 @@ func TestBoardsAreBounded(t *testing.T) {
 				must(c.Free())
 			}
 			same(mine.boards, 1)
-			same(int(w.setup.boards.used.Load()), mine.bytes)
+			same(w.group.Setup.Boards.Used(), mine.bytes)
 		}, onBoard, holding(held))
 	})
 }
@@ -118,21 +119,21 @@ func TestOneRankHasNoRoomForABoard(t *testing.T) {
 	const ranks = 5
 	for full := range few([]int{0, 1, 2, 3, 4}, 0, 1, 2) {
 		overLoop(t)(ranks, func(w *Comm) {
-			room := &w.setup.boards
+			room := &w.group.Setup.Boards
 			if w.Rank() == full {
-				check(room.take(boardsMost) == nil, "no room")
+				check(room.Take(coll.BoardsMost) == nil, "no room")
 			}
 			for range 7 {
 				must(Barrier(w))
-				check(w.common.on == nil, "a board although rank %d has no room", full)
+				check(w.group.Board.On == nil, "a board although rank %d has no room", full)
 			}
 			if w.Rank() == full {
-				room.give(boardsMost)
+				room.Give(coll.BoardsMost)
 			}
-			same(room.used.Load(), 0)
+			same(room.Used(), 0)
 			must(Barrier(w))
-			check(w.common.on != nil, "no board in the eighth call")
-			same(room.used.Load(), int64(boardBytes(ranks)))
+			check(w.group.Board.On != nil, "no board in the eighth call")
+			same(room.Used(), coll.BoardBytes(ranks))
 			must(Barrier(w))
 		}, onBoard)
 	}

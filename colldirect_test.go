@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
@@ -23,7 +24,7 @@ func TestDirect(t *testing.T) { sharedBy(t, reading) }
 
 // Elements that are longer than what is read at once, and fit a slot.
 func TestDirectLongElements(t *testing.T) {
-	type long [combinedAtOnce/8 + 100]int64
+	type long [coll.CombinedAtOnce/8 + 100]int64
 	add := func(inout, in []long) {
 		for i := range in {
 			for k := range in[i] {
@@ -54,7 +55,7 @@ func TestDirectReduceOfTwo(t *testing.T) {
 		meetOnBoard(w)
 		for round := range 40 {
 			for root := range 2 {
-				n := []int{1, 100, w.common.slot / 8, w.common.slot/8*2 + 1}[round%4]
+				n := []int{1, 100, w.group.Board.Slot / 8, w.group.Board.Slot/8*2 + 1}[round%4]
 				mine, sum := make([]int64, n), make([]int64, n)
 				for i := range mine {
 					mine[i] = int64(i + w.Rank())
@@ -82,7 +83,7 @@ func TestDirectByBoth(t *testing.T) {
 			}
 		}
 	}
-	sizes := []int{1, bothBcast/24 - 1, bothBcast/24 + 1, bothReduce / 24, bothReduce/24 + 1, slotMost/24*3 + 1}
+	sizes := []int{1, coll.BothBcast/24 - 1, coll.BothBcast/24 + 1, coll.BothReduce / 24, coll.BothReduce/24 + 1, coll.SlotMost/24*3 + 1}
 	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
 		me := uint64(w.Rank())
@@ -127,9 +128,9 @@ func TestDirectByBoth(t *testing.T) {
 func TestDirectWriteFails(t *testing.T) {
 	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
-		write := w.common.on.Lending.Write
-		w.common.on.Lending.Write = func(int, []byte, transport.Loan, int) error { return transport.ErrNoMemory }
-		const size = bothReduce
+		write := w.group.Board.On.Lending.Write
+		w.group.Board.On.Lending.Write = func(int, []byte, transport.Loan, int) error { return transport.ErrNoMemory }
+		const size = coll.BothReduce
 		buf := make([]byte, size)
 		for root := range 2 {
 			err := Bcast(w, buf, root)
@@ -137,7 +138,7 @@ func TestDirectWriteFails(t *testing.T) {
 			err = Reduce(w, buf, make([]byte, size), Sum, root)
 			check(errors.Is(err, ErrPeerFailed) == (w.Rank() == root) && err != nil, "Reduce: %v", err)
 		}
-		w.common.on.Lending.Write = write
+		w.group.Board.On.Lending.Write = write
 		buf[size-1] = byte(7 * (1 - w.Rank()))
 		must(Bcast(w, buf, 0))
 		check(buf[size-1] == 7, "%d", buf[size-1])
@@ -146,8 +147,8 @@ func TestDirectWriteFails(t *testing.T) {
 
 // Two ranks whose counts differ, both in this form or one of them, have an error. No rank writes then.
 func TestDirectByBothDiffer(t *testing.T) {
-	const size = bothReduce
-	for _, counts := range [][2]int{{size, size + 8}, {size, bothBcast - 8}, {size, bothBcast}} {
+	const size = coll.BothReduce
+	for _, counts := range [][2]int{{size, size + 8}, {size, coll.BothBcast - 8}, {size, coll.BothBcast}} {
 		for root := range 2 {
 			for _, rooted := range []bool{true, false} {
 				overLoop(t)(2, func(w *Comm) {
@@ -170,7 +171,7 @@ func TestDirectByBothDiffer(t *testing.T) {
 // So have those whose elements are as long as a slot, which takes a bit more than what is shorter. 2 and 3 of them were
 // taken for equal: the rank with 3 wrote behind the buffer of the one with 2.
 func TestDirectLongestElementsDiffer(t *testing.T) {
-	type longest [slotMost]byte
+	type longest [coll.SlotMost]byte
 	op := func(inout, _ []longest) { inout[len(inout)-1][0]++ }
 	for _, call := range []func(w *Comm, buf []longest) error{
 		func(w *Comm, buf []longest) error { return Bcast(w, buf, 0) },
@@ -198,8 +199,8 @@ func TestDirectPieces(t *testing.T) {
 	for _, n := range few([]int{2, 3, 5}, 2, 3) {
 		overLoop(t)(n, func(w *Comm) {
 			meetOnBoard(w)
-			check(w.common.reads(), "the ranks do not read each other's memory")
-			most := n * w.common.slot / 24
+			check(w.group.Board.ReadsBuffers(), "the ranks do not read each other's memory")
+			most := n * w.group.Board.Slot / 24
 			for _, size := range few([]int{1, n - 1, n, most - 1, most, most + 1, 2*most + 1}, 1, most, most+1) {
 				mine := make([]odd, size)
 				for i := range mine {
@@ -273,7 +274,7 @@ func TestDirectGivesBack(t *testing.T) {
 // again then: what others still read of them is not used, and not read at all where the race detector looks.
 func TestDirectRankEnds(t *testing.T) {
 	rankEnds(t, 5, []int{1, 100, 5000}, reading, endedCalls)
-	rankEnds(t, 2, []int{1, bothBcast/8 + 1, 3*slotMost/8 + 1}, reading, endedCalls)
+	rankEnds(t, 2, []int{1, coll.BothBcast/8 + 1, 3*coll.SlotMost/8 + 1}, reading, endedCalls)
 }
 
 func endedCalls(w *Comm, i, size int, op Op[int]) error {
@@ -314,7 +315,7 @@ func TestDirectLeft(t *testing.T) {
 			var once sync.Once
 			op := func(inout, in []int) {
 				once.Do(func() {
-					for w.common.on.Err() == nil {
+					for w.group.Board.On.Err() == nil {
 						runtime.Gosched()
 					}
 				})
@@ -371,7 +372,7 @@ func TestDirectOperatorPanics(t *testing.T) {
 func TestDirectOperatorEndsItsGoroutine(t *testing.T) {
 	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
-		out, left := make([]byte, bothReduce), make(chan struct{})
+		out, left := make([]byte, coll.BothReduce), make(chan struct{})
 		if w.Rank() == 0 {
 			go func() {
 				defer close(left)
@@ -384,8 +385,8 @@ func TestDirectOperatorEndsItsGoroutine(t *testing.T) {
 			check(slices.Max(out) == 0, "written later")
 			return
 		}
-		write := w.common.on.Lending.Write
-		w.common.on.Lending.Write = func(i int, src []byte, l transport.Loan, from int) error {
+		write := w.group.Board.On.Lending.Write
+		w.group.Board.On.Lending.Write = func(i int, src []byte, l transport.Loan, from int) error {
 			must(second(Recv(w, []int{}, 0, 7)))
 			return write(i, src, l, from)
 		}
@@ -399,7 +400,7 @@ func operatorPanics(w *Comm) {
 	n := w.Size()
 	meetOnBoard(w)
 	for victim := range n {
-		for _, size := range []int{8, slotMost} {
+		for _, size := range []int{8, coll.SlotMost} {
 			op := func(inout, in []int) {
 				if w.Rank() == victim {
 					panic("the test wants it")
@@ -432,7 +433,7 @@ func TestDirectInPlaceAtOne(t *testing.T) {
 	for _, size := range []int{1, 100} { // the in place rank's contribution is in its line, or in a slot
 		overLoop(t)(3, func(w *Comm) {
 			c := ok(w.Dup())
-			for range boardSetup {
+			for range coll.BoardSetup {
 				must(Barrier(c))
 			}
 			send := make([]int, 3*size)
@@ -481,7 +482,7 @@ func TestDirectNotEverywhere(t *testing.T) {
 			})
 			overLoop(t, lending)(3, func(w *Comm) {
 				meetOnBoard(w)
-				check(!w.common.reads(), "ranks read each other's memory that cannot")
+				check(!w.group.Board.ReadsBuffers(), "ranks read each other's memory that cannot")
 				moves[int64](w, 1000)
 				reductions[int64](w, 1000)
 			}, reading)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
 // acrossGroups makes every collective call that there is on an intercommunicator of the even ranks of w and the odd
@@ -221,14 +223,14 @@ func inTwoWays(c *Comm, odd, n int) {
 			root = Root
 		}
 	}
-	for _, w := range []way{nonblocking, persistent} {
+	for _, w := range []coll.Way{coll.Nonblocking, coll.Persistent} {
 		word, all, sum := make([]int64, n), make([]int64, n*far), make([]int64, n)
 		mine := vector[int64](c.Rank(), odd, n)
 		if root == Root {
 			copy(word, mine)
 		}
 		var rs []*Request
-		if w == nonblocking {
+		if w == coll.Nonblocking {
 			rs = []*Request{ok(Ibcast(c, word, root)), ok(Igather(c, mine, all, root)), ok(Iallreduce(c, mine, sum, Sum)),
 				ok(Ibarrier(c))}
 			must(WaitAll(rs...))

@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
@@ -9,50 +10,25 @@ import (
 // received there. Others are packed before the schedule runs, and unpacked when it has. The schedule counts bytes, so
 // what one rank calls with a layout all ranks do.
 
-// scattered is a block of a call that is not one run.
-type scattered struct {
-	as           *derived
-	base, packed []byte
-	load, store  bool // packed before, unpacked after
-}
-
-// place adds a block to a space of the call. load: the schedule may read it; store: it writes all of it.
-func (p *collPlan) place(s collectives.Space, base []byte, l Layout, load, store bool) {
-	block, ok := l.is.run(base)
-	if !ok {
-		block = aligned(int(l.Size()))
-		p.scattered = append(p.scattered, scattered{l.is, base, block, load, store})
+// addBlock adds the block that l names in base to a space of the call. load: the schedule may read it; store: it writes
+// all of it.
+func addBlock(p *coll.Plan, s collectives.Space, base []byte, l Layout, load, store bool) {
+	if block, ok := l.is.run(base); ok {
+		p.AddBlock(s, block)
+		return
 	}
-	p.spaces[s] = append(p.spaces[s], block)
-}
-
-// pack and unpack bring the blocks that are scattered to where the schedule has them, and back.
-func (p *collPlan) pack() {
-	for i := range p.scattered {
-		if b := &p.scattered[i]; b.load {
-			b.as.mustMove(b.as.Type.Pack(b.packed, b.base, 0, 0))
-		}
-	}
-}
-
-func (p *collPlan) unpack() {
-	for i := range p.scattered {
-		if b := &p.scattered[i]; b.store {
-			b.as.mustMove(b.as.Type.Unpack(b.packed, b.base, 0, 0))
-		}
-	}
+	p.AddScattered(s, base, l.is, l.Size(), load, store)
 }
 
 // inBytes begins the plan of a call with layouts.
-func (c *Comm) inBytes(w way, key planKey, in, out []int64) *collPlan {
-	key.elemSize, key.commutative = 1, true
-	p := planned[byte](c, w, key, in, out)
-	if c.setup.Check {
-		p.typeName = "layouts"
+func (c *Comm) inBytes(w coll.Way, key coll.Key, in, out []int64) *coll.Plan {
+	key.ElemSize, key.Commutative = 1, true
+	p := planned[byte](&c.group, w, key, in, out)
+	if c.group.Setup.Check {
+		p.TypeName = "layouts"
 	}
-	for s := range p.spaces[:collectives.Tmp] {
-		p.spaces[s] = p.spaces[s][:0]
-	}
+	p.ClearSpace(collectives.In)
+	p.ClearSpace(collectives.Out)
 	return p
 }
 
@@ -100,15 +76,14 @@ func (c *Comm) ownBlock(op string, send, recv int64) error {
 	return nil
 }
 
-// BcastLayout is Bcast of the elements that l names in buf; §6.4. Layouts may differ between ranks, the sequence of
-// elements that they name is the same. All ranks call BcastLayout, also one that has the elements as a slice: its
-// layout is Contiguous(len(buf), Of[T]()).
+// BcastLayout is Bcast of the elements that l names in buf; §6.4. Layouts may differ between ranks, but they name the
+// same sequence of elements. All ranks call BcastLayout; the layout of a whole slice is Contiguous(len(buf), Of[T]()).
 func BcastLayout[T any](c *Comm, buf []T, l Layout, root int) error {
-	return c.perform(planBcastLayout(c, blocking, buf, l, root))
+	return c.perform(planBcastLayout(c, coll.Blocking, buf, l, root))
 }
 
-func planBcastLayout[T any](c *Comm, w way, buf []T, l Layout, root int) (*collPlan, error) {
-	op := w.named("BcastLayout")
+func planBcastLayout[T any](c *Comm, w coll.Way, buf []T, l Layout, root int) (*coll.Plan, error) {
+	op := w.Named("BcastLayout")
 	if err := checkHolder[T](c, op); err != nil {
 		return nil, err
 	}
@@ -118,32 +93,32 @@ func planBcastLayout[T any](c *Comm, w way, buf []T, l Layout, root int) (*collP
 	if err := checkBlock(c, op, buf, l, c.group.Rank != root); err != nil {
 		return nil, err
 	}
-	p := c.inBytes(w, planKey{operation: collectives.Bcast, root: root, count: l.Size()}, nil, nil)
-	p.place(collectives.Out, bytesOf(buf), l, c.group.Rank == root, c.group.Rank != root)
+	p := c.inBytes(w, coll.Key{Operation: collectives.Bcast, Root: root, Count: l.Size()}, nil, nil)
+	addBlock(p, collectives.Out, bytesOf(buf), l, c.group.Rank == root, c.group.Rank != root)
 	return p, nil
 }
 
-// Gatherw is Gatherv with a layout of each block: that of send is what l names in it, that of rank i is brought to
-// where blocks[i] says in recv of rank root; §6.5. blocks and recv of other ranks are not used. The root's send may be
-// nil: its block is in recv already.
+// Gatherw is Gatherv with a layout for each block; §6.5. l names the elements that a rank sends from send. blocks[i]
+// names the elements of the root's recv that receive rank i's block. Other ranks' blocks and recv are not used. The
+// root's send may be nil: its block is then in recv already.
 func Gatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout, root int) error {
-	return c.perform(planGatherw(c, blocking, send, l, recv, blocks, root))
+	return c.perform(planGatherw(c, coll.Blocking, send, l, recv, blocks, root))
 }
 
-func planGatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, blocks []Layout, root int) (*collPlan, error) {
-	op := w.named("Gatherw")
+func planGatherw[S, R any](c *Comm, w coll.Way, send []S, l Layout, recv []R, blocks []Layout, root int) (*coll.Plan, error) {
+	op := w.Named("Gatherw")
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
 	}
 	if err := c.isRoot(op, root); err != nil {
 		return nil, err
 	}
-	key := planKey{operation: collectives.Gatherv, root: root, inPlace: c.group.Rank == root && send == nil}
-	if !key.inPlace {
+	key := coll.Key{Operation: collectives.Gatherv, Root: root, InPlace: c.group.Rank == root && send == nil}
+	if !key.InPlace {
 		if err := checkBlock(c, op, send, l, false); err != nil {
 			return nil, err
 		}
-		key.count = l.Size()
+		key.Count = l.Size()
 	}
 	var out []int64
 	if c.group.Rank == root {
@@ -151,44 +126,45 @@ func planGatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, blocks 
 		if out, err = checkBlocks(c, op, "blocks", recv, blocks, c.group.Size, true); err != nil {
 			return nil, err
 		}
-		if key.inPlace {
-			key.count = out[root]
-		} else if err := c.ownBlock(op, key.count, out[root]); err != nil {
+		if key.InPlace {
+			key.Count = out[root]
+		} else if err := c.ownBlock(op, key.Count, out[root]); err != nil {
 			return nil, err
 		}
 	}
 	p := c.inBytes(w, key, nil, out)
-	if !key.inPlace {
-		p.place(collectives.In, bytesOf(send), l, true, false)
+	if !key.InPlace {
+		addBlock(p, collectives.In, bytesOf(send), l, true, false)
 	}
 	for i := range out {
-		p.place(collectives.Out, bytesOf(recv), blocks[i], key.inPlace && i == root, true)
+		addBlock(p, collectives.Out, bytesOf(recv), blocks[i], key.InPlace && i == root, true)
 	}
-	return c.apartBlocks(op, p)
+	return p.CheckBlocks(op)
 }
 
-// Scatterw is Scatterv with a layout of each block: rank i gets what blocks[i] names in send of rank root to where l
-// says in its recv; §6.6. blocks and send of other ranks are not used. The root's recv may be nil: its block stays.
+// Scatterw is Scatterv with a layout for each block; §6.6. blocks[i] names the elements of the root's send for rank i,
+// and l names the elements of that rank's recv that receive them. Other ranks' blocks and send are not used. The root's
+// recv may be nil: its block then stays in send.
 func Scatterw[S, R any](c *Comm, send []S, blocks []Layout, recv []R, l Layout, root int) error {
-	return c.perform(planScatterw(c, blocking, send, blocks, recv, l, root))
+	return c.perform(planScatterw(c, coll.Blocking, send, blocks, recv, l, root))
 }
 
-func planScatterw[S, R any](c *Comm, w way, send []S, blocks []Layout, recv []R, l Layout, root int) (
-	*collPlan, error,
+func planScatterw[S, R any](c *Comm, w coll.Way, send []S, blocks []Layout, recv []R, l Layout, root int) (
+	*coll.Plan, error,
 ) {
-	op := w.named("Scatterw")
+	op := w.Named("Scatterw")
 	if err := checkHolder[S](c, op); err != nil {
 		return nil, err
 	}
 	if err := c.isRoot(op, root); err != nil {
 		return nil, err
 	}
-	key := planKey{operation: collectives.Scatterv, root: root, inPlace: c.group.Rank == root && recv == nil}
-	if !key.inPlace {
+	key := coll.Key{Operation: collectives.Scatterv, Root: root, InPlace: c.group.Rank == root && recv == nil}
+	if !key.InPlace {
 		if err := checkBlock(c, op, recv, l, true); err != nil {
 			return nil, err
 		}
-		key.count = l.Size()
+		key.Count = l.Size()
 	}
 	var in []int64
 	if c.group.Rank == root {
@@ -196,30 +172,30 @@ func planScatterw[S, R any](c *Comm, w way, send []S, blocks []Layout, recv []R,
 		if in, err = checkBlocks(c, op, "blocks", send, blocks, c.group.Size, false); err != nil {
 			return nil, err
 		}
-		if key.inPlace {
-			key.count = in[root]
-		} else if err := c.ownBlock(op, in[root], key.count); err != nil {
+		if key.InPlace {
+			key.Count = in[root]
+		} else if err := c.ownBlock(op, in[root], key.Count); err != nil {
 			return nil, err
 		}
 	}
 	p := c.inBytes(w, key, in, nil)
 	for i := range in {
-		p.place(collectives.In, bytesOf(send), blocks[i], true, false)
+		addBlock(p, collectives.In, bytesOf(send), blocks[i], true, false)
 	}
-	if !key.inPlace {
-		p.place(collectives.Out, bytesOf(recv), l, false, true)
+	if !key.InPlace {
+		addBlock(p, collectives.Out, bytesOf(recv), l, false, true)
 	}
-	return c.apartBlocks(op, p)
+	return p.CheckBlocks(op)
 }
 
-// Allgatherw is Gatherw to all ranks; §6.7. send may be nil: the rank's block is in recv already. All ranks give blocks
-// of the same sizes.
+// Allgatherw is Gatherw to all ranks; §6.7. All ranks give blocks of the same sizes. send may be nil: the rank's block
+// is then in recv already.
 func Allgatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout) error {
-	return c.perform(planAllgatherw(c, blocking, send, l, recv, blocks))
+	return c.perform(planAllgatherw(c, coll.Blocking, send, l, recv, blocks))
 }
 
-func planAllgatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, blocks []Layout) (*collPlan, error) {
-	op := w.named("Allgatherw")
+func planAllgatherw[S, R any](c *Comm, w coll.Way, send []S, l Layout, recv []R, blocks []Layout) (*coll.Plan, error) {
+	op := w.Named("Allgatherw")
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
 	}
@@ -227,8 +203,8 @@ func planAllgatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, bloc
 	if err != nil {
 		return nil, err
 	}
-	key := planKey{operation: collectives.Allgatherv, inPlace: send == nil}
-	if !key.inPlace {
+	key := coll.Key{Operation: collectives.Allgatherv, InPlace: send == nil}
+	if !key.InPlace {
 		if err := checkBlock(c, op, send, l, false); err != nil {
 			return nil, err
 		}
@@ -237,24 +213,24 @@ func planAllgatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, bloc
 		}
 	}
 	p := c.inBytes(w, key, nil, out)
-	if !key.inPlace {
-		p.place(collectives.In, bytesOf(send), l, true, false)
+	if !key.InPlace {
+		addBlock(p, collectives.In, bytesOf(send), l, true, false)
 	}
 	for i := range out {
-		p.place(collectives.Out, bytesOf(recv), blocks[i], key.inPlace && i == c.group.Rank, true)
+		addBlock(p, collectives.Out, bytesOf(recv), blocks[i], key.InPlace && i == c.group.Rank, true)
 	}
-	return c.apartBlocks(op, p)
+	return p.CheckBlocks(op)
 }
 
-// Alltoallw is Alltoallv with a layout of each block: what to[i] names in send goes to rank i, and what rank i has for
-// this one comes to where from[i] says in recv; §6.8. What is sent is the sequence of elements that is received; the
-// two layouts may differ. send may be nil, at all ranks: what from names in recv is sent, and replaced.
+// Alltoallw is Alltoallv with a layout for each block; §6.8. to[i] names the elements of send for rank i, and from[i]
+// names the elements of recv that receive rank i's block. Both ranks' layouts name the same sequence of elements, and
+// may differ. send may be nil at all ranks: from then names the elements to send, and the received ones replace them.
 func Alltoallw[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout) error {
-	return c.perform(planAlltoallw(c, blocking, send, to, recv, from))
+	return c.perform(planAlltoallw(c, coll.Blocking, send, to, recv, from))
 }
 
-func planAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv []R, from []Layout) (*collPlan, error) {
-	op := w.call(collectives.Alltoallw)
+func planAlltoallw[S, R any](c *Comm, w coll.Way, send []S, to []Layout, recv []R, from []Layout) (*coll.Plan, error) {
+	op := w.Call(collectives.Alltoallw)
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
 	}
@@ -262,9 +238,9 @@ func planAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv []R, fr
 	if err != nil {
 		return nil, err
 	}
-	key := planKey{operation: collectives.Alltoallw, inPlace: send == nil}
+	key := coll.Key{Operation: collectives.Alltoallw, InPlace: send == nil}
 	in := out
-	if !key.inPlace {
+	if !key.InPlace {
 		if in, err = checkBlocks(c, op, "to", send, to, c.group.Size, false); err != nil {
 			return nil, err
 		}
@@ -273,28 +249,28 @@ func planAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv []R, fr
 		}
 	}
 	p := c.inBytes(w, key, in, out)
-	if !key.inPlace {
+	if !key.InPlace {
 		for i := range in {
-			p.place(collectives.In, bytesOf(send), to[i], true, false)
+			addBlock(p, collectives.In, bytesOf(send), to[i], true, false)
 		}
 	}
 	for i := range out {
-		p.place(collectives.Out, bytesOf(recv), from[i], key.inPlace, true)
+		addBlock(p, collectives.Out, bytesOf(recv), from[i], key.InPlace, true)
 	}
-	return c.apartBlocks(op, p)
+	return p.CheckBlocks(op)
 }
 
-// NeighborAlltoallw is NeighborAlltoallv with a layout of each block: what to[i] names in send goes to neighbour i of
-// those that the caller sends to, and what comes from neighbour i of those that it receives from goes to where from[i]
-// says in recv; §8.6.4. So the border of a part of a grid needs no buffer.
+// NeighborAlltoallw is NeighborAlltoallv with a layout for each block; §8.6.4. to[i] names the elements of send for the
+// i-th rank that the caller sends to, and from[i] names the elements of recv for the i-th rank that it receives from.
+// So the border of a part of a grid needs no buffer.
 func NeighborAlltoallw[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout) error {
-	return c.perform(planNeighborAlltoallw(c, blocking, send, to, recv, from))
+	return c.perform(planNeighborAlltoallw(c, coll.Blocking, send, to, recv, from))
 }
 
-func planNeighborAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv []R, from []Layout) (
-	*collPlan, error,
+func planNeighborAlltoallw[S, R any](c *Comm, w coll.Way, send []S, to []Layout, recv []R, from []Layout) (
+	*coll.Plan, error,
 ) {
-	op := w.call(collectives.NeighborAlltoallw)
+	op := w.Call(collectives.NeighborAlltoallw)
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
 	}
@@ -310,73 +286,73 @@ func planNeighborAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv
 	if err != nil {
 		return nil, err
 	}
-	p := c.inBytes(w, planKey{operation: collectives.NeighborAlltoallw}, in, out)
+	p := c.inBytes(w, coll.Key{Operation: collectives.NeighborAlltoallw}, in, out)
 	for i := range in {
-		p.place(collectives.In, bytesOf(send), to[i], true, false)
+		addBlock(p, collectives.In, bytesOf(send), to[i], true, false)
 	}
-	sources, _ := c.topo.neighbours(c.group.Rank)
+	sources, _ := c.group.Topology.Neighbours(c.group.Rank)
 	for i := range out {
-		p.place(collectives.Out, bytesOf(recv), from[i], false, sources[i] >= 0)
+		addBlock(p, collectives.Out, bytesOf(recv), from[i], false, sources[i] >= 0)
 	}
-	return c.apartBlocks(op, p)
+	return p.CheckBlocks(op)
 }
 
 // IbcastLayout starts a BcastLayout; §6.12.2.
 func IbcastLayout[T any](c *Comm, buf []T, l Layout, root int) (*Request, error) {
-	return c.start(planBcastLayout(c, nonblocking, buf, l, root))
+	return c.start(planBcastLayout(c, coll.Nonblocking, buf, l, root))
 }
 
 // BcastLayoutInit makes a persistent BcastLayout; §6.13.2.
 func BcastLayoutInit[T any](c *Comm, buf []T, l Layout, root int) (*Request, error) {
-	return c.keep(planBcastLayout(c, persistent, buf, l, root))
+	return c.keep(planBcastLayout(c, coll.Persistent, buf, l, root))
 }
 
 // Igatherw starts a Gatherw; §6.12.3.
 func Igatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout, root int) (*Request, error) {
-	return c.start(planGatherw(c, nonblocking, send, l, recv, blocks, root))
+	return c.start(planGatherw(c, coll.Nonblocking, send, l, recv, blocks, root))
 }
 
 // GatherwInit makes a persistent Gatherw; §6.13.3.
 func GatherwInit[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout, root int) (*Request, error) {
-	return c.keep(planGatherw(c, persistent, send, l, recv, blocks, root))
+	return c.keep(planGatherw(c, coll.Persistent, send, l, recv, blocks, root))
 }
 
 // Iscatterw starts a Scatterw; §6.12.4.
 func Iscatterw[S, R any](c *Comm, send []S, blocks []Layout, recv []R, l Layout, root int) (*Request, error) {
-	return c.start(planScatterw(c, nonblocking, send, blocks, recv, l, root))
+	return c.start(planScatterw(c, coll.Nonblocking, send, blocks, recv, l, root))
 }
 
 // ScatterwInit makes a persistent Scatterw; §6.13.4.
 func ScatterwInit[S, R any](c *Comm, send []S, blocks []Layout, recv []R, l Layout, root int) (*Request, error) {
-	return c.keep(planScatterw(c, persistent, send, blocks, recv, l, root))
+	return c.keep(planScatterw(c, coll.Persistent, send, blocks, recv, l, root))
 }
 
 // Iallgatherw starts an Allgatherw; §6.12.5.
 func Iallgatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout) (*Request, error) {
-	return c.start(planAllgatherw(c, nonblocking, send, l, recv, blocks))
+	return c.start(planAllgatherw(c, coll.Nonblocking, send, l, recv, blocks))
 }
 
 // AllgatherwInit makes a persistent Allgatherw; §6.13.5.
 func AllgatherwInit[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout) (*Request, error) {
-	return c.keep(planAllgatherw(c, persistent, send, l, recv, blocks))
+	return c.keep(planAllgatherw(c, coll.Persistent, send, l, recv, blocks))
 }
 
 // Ialltoallw starts an Alltoallw; §6.12.6.
 func Ialltoallw[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout) (*Request, error) {
-	return c.start(planAlltoallw(c, nonblocking, send, to, recv, from))
+	return c.start(planAlltoallw(c, coll.Nonblocking, send, to, recv, from))
 }
 
 // AlltoallwInit makes a persistent Alltoallw; §6.13.6.
 func AlltoallwInit[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout) (*Request, error) {
-	return c.keep(planAlltoallw(c, persistent, send, to, recv, from))
+	return c.keep(planAlltoallw(c, coll.Persistent, send, to, recv, from))
 }
 
 // IneighborAlltoallw starts a NeighborAlltoallw; §8.7.2.
 func IneighborAlltoallw[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout) (*Request, error) {
-	return c.start(planNeighborAlltoallw(c, nonblocking, send, to, recv, from))
+	return c.start(planNeighborAlltoallw(c, coll.Nonblocking, send, to, recv, from))
 }
 
 // NeighborAlltoallwInit makes a persistent NeighborAlltoallw; §8.8.2.
 func NeighborAlltoallwInit[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout) (*Request, error) {
-	return c.keep(planNeighborAlltoallw(c, persistent, send, to, recv, from))
+	return c.keep(planNeighborAlltoallw(c, coll.Persistent, send, to, recv, from))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
 // cells is a matrix of rows × n of which element (r, c) is tag·10⁶ + 1000·r + c.
@@ -38,19 +39,19 @@ func rowsOf(rows, n int) (all []Layout) {
 }
 
 // callBy makes a call in one of the ways.
-type callBy func(w *Comm, plan func(w *Comm, v way) (*collPlan, error)) error
+type callBy func(w *Comm, plan func(w *Comm, v coll.Way) (*coll.Plan, error)) error
 
-func callBlocking(w *Comm, plan func(w *Comm, v way) (*collPlan, error)) error {
-	return w.perform(plan(w, blocking))
+func callBlocking(w *Comm, plan func(w *Comm, v coll.Way) (*coll.Plan, error)) error {
+	return w.perform(plan(w, coll.Blocking))
 }
 
-func callNonblocking(w *Comm, plan func(w *Comm, v way) (*collPlan, error)) error {
-	_, err := ok(w.start(plan(w, nonblocking))).Wait()
+func callNonblocking(w *Comm, plan func(w *Comm, v coll.Way) (*coll.Plan, error)) error {
+	_, err := ok(w.start(plan(w, coll.Nonblocking))).Wait()
 	return err
 }
 
-func callPersistent(w *Comm, plan func(w *Comm, v way) (*collPlan, error)) error {
-	r := ok(w.keep(plan(w, persistent)))
+func callPersistent(w *Comm, plan func(w *Comm, v coll.Way) (*coll.Plan, error)) error {
+	r := ok(w.keep(plan(w, coll.Persistent)))
 	must(r.Start())
 	_, err := r.Wait()
 	must(r.Free())
@@ -94,7 +95,7 @@ func TestCollectiveLayouts(t *testing.T) {
 			if me == root {
 				m, l = cells(0, n, 3), column(n, 3, 1)
 			}
-			must(by(w, func(w *Comm, v way) (*collPlan, error) { return planBcastLayout(w, v, m, l, root) }))
+			must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) { return planBcastLayout(w, v, m, l, root) }))
 			for i := range n {
 				at := i
 				if me == root {
@@ -113,49 +114,49 @@ func TestCollectiveLayouts(t *testing.T) {
 			for i := range want {
 				want[i] = 1e6*float64(i%size) + float64(i/size)
 			}
-			must(by(w, func(w *Comm, v way) (*collPlan, error) {
+			must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 				return planGatherw(w, v, row, Contiguous(k, Of[float64]()), all, columns(k, size), root)
 			}))
 			if me == root {
 				equal("Gatherw", all, want)
 				clear(all)
 				ok(Unpack(ok(Pack(nil, row, Contiguous(k, Of[float64]()))), all, column(k, size, me)))
-				must(by(w, func(w *Comm, v way) (*collPlan, error) {
+				must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 					return planGatherw(w, v, []float64(nil), Layout{}, all, columns(k, size), root)
 				}))
 				equal("Gatherw in place", all, want)
 			} else {
-				must(by(w, func(w *Comm, v way) (*collPlan, error) {
+				must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 					return planGatherw(w, v, row, Contiguous(k, Of[float64]()), all, nil, root)
 				}))
 			}
 
 			// And back, every second element.
 			back := make([]float64, 2*k)
-			must(by(w, func(w *Comm, v way) (*collPlan, error) {
+			must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 				return planScatterw(w, v, all, columns(k, size), back, Vector(k, 1, 2, Of[float64]()), root)
 			}))
 			for i := range k {
 				same([2]float64{back[2*i], back[2*i+1]}, [2]float64{row[i], 0})
 			}
 			if me == root {
-				must(by(w, func(w *Comm, v way) (*collPlan, error) {
+				must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 					return planScatterw(w, v, all, columns(k, size), []float64(nil), Layout{}, root)
 				}))
 			} else {
-				must(by(w, func(w *Comm, v way) (*collPlan, error) {
+				must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 					return planScatterw(w, v, all, nil, back, Vector(k, 1, 2, Of[float64]()), root)
 				}))
 			}
 
 			every := make([]float64, k*size)
-			must(by(w, func(w *Comm, v way) (*collPlan, error) {
+			must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 				return planAllgatherw(w, v, row, Contiguous(k, Of[float64]()), every, columns(k, size))
 			}))
 			equal("Allgatherw", every, want)
 			clear(every)
 			ok(Unpack(ok(Pack(nil, row, Contiguous(k, Of[float64]()))), every, column(k, size, me)))
-			must(by(w, func(w *Comm, v way) (*collPlan, error) {
+			must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 				return planAllgatherw(w, v, []float64(nil), Layout{}, every, columns(k, size))
 			}))
 			equal("Allgatherw in place", every, want)
@@ -163,13 +164,13 @@ func TestCollectiveLayouts(t *testing.T) {
 
 		// A matrix of size columns at each rank: column i goes to rank i, which makes it row me.
 		from, to := cells(me, k, size), make([]float64, k*size)
-		must(by(w, func(w *Comm, v way) (*collPlan, error) {
+		must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 			return planAlltoallw(w, v, from, columns(k, size), to, rowsOf(size, k))
 		}))
 		for i := range to {
 			same(to[i], 1e6*float64(i/k)+1000*float64(i%k)+float64(me))
 		}
-		must(by(w, func(w *Comm, v way) (*collPlan, error) {
+		must(by(w, func(w *Comm, v coll.Way) (*coll.Plan, error) {
 			return planAlltoallw(w, v, []float64(nil), nil, from, columns(k, size))
 		}))
 		for i := range from {
@@ -199,13 +200,13 @@ func TestCollectiveLayouts(t *testing.T) {
 func TestContiguousLayoutsAreNotCopied(t *testing.T) {
 	over(t)(2, func(w *Comm) {
 		m := cells(w.Rank(), 2, 100)
-		p := ok(planAlltoallw(w, blocking, m, rowsOf(2, 100), make([]float64, 200), columns(100, 2)))
-		same(len(p.scattered), 2)
-		in := p.spaces[collectives.In]
-		check(address(in[0]) == address(bytesOf(m)) && address(in[1]) == address(bytesOf(m[100:])), "rows have been copied")
-		p = ok(planBcastLayout(w, blocking, m[3:], Contiguous(7, Of[float64]()), 0))
-		out := p.spaces[collectives.Out][0]
-		check(len(p.scattered) == 0 && address(out) == address(bytesOf(m[3:])), "a slice has been copied")
+		p := ok(planAlltoallw(w, coll.Blocking, m, rowsOf(2, 100), make([]float64, 200), columns(100, 2)))
+		same(p.Packed(), 2)
+		in := p.Blocks(collectives.In)
+		check(&in[0][0] == &bytesOf(m)[0] && &in[1][0] == &bytesOf(m[100:])[0], "rows have been copied")
+		p = ok(planBcastLayout(w, coll.Blocking, m[3:], Contiguous(7, Of[float64]()), 0))
+		out := p.Blocks(collectives.Out)[0]
+		check(p.Packed() == 0 && &out[0] == &bytesOf(m[3:])[0], "a slice has been copied")
 	})
 }
 
@@ -284,7 +285,7 @@ func (l layoutCall) every(c *Comm, out []float64) {
 func (l layoutCall) refused(gone *Comm) {
 	for v, err := range []error{l.run(gone), second(l.start(gone)), second(l.keep(gone))} {
 		is(err, ErrComm)
-		check(strings.HasPrefix(err.Error(), "mpi: "+way(v).named(l.name)+" on "), "%v", err)
+		check(strings.HasPrefix(err.Error(), "mpi: "+coll.Way(v).Named(l.name)+" on "), "%v", err)
 	}
 }
 
@@ -387,9 +388,9 @@ func TestCollectiveNames(t *testing.T) {
 			return true
 		})
 	}
-	for v, names := range callNames {
-		for _, name := range append(names[:], way(v).named("BcastLayout"), way(v).named("Gatherw"),
-			way(v).named("Scatterw"), way(v).named("Allgatherw")) {
+	for v, names := range coll.CallNames {
+		for _, name := range append(names[:], coll.Way(v).Named("BcastLayout"), coll.Way(v).Named("Gatherw"),
+			coll.Way(v).Named("Scatterw"), coll.Way(v).Named("Allgatherw")) {
 			if !exported[name] || !used[name] {
 				t.Errorf("%q: there is such a call: %v; a test names it: %v", name, exported[name], used[name])
 			}

@@ -1,33 +1,24 @@
 package mpi
 
 import (
-	"fmt"
-
 	"github.com/gorun-mpi/mpi/collectives"
-	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
-// topology is who a rank's neighbours are.
-type topology interface {
-	// neighbours are those of a rank: which it receives from, and which it sends to. One that is negative is none.
-	neighbours(rank int) (sources, destinations []int)
-	degree(rank int) (in, out int) // how many these are
-}
-
-// NeighborAllgather sends send to each neighbour that the caller sends to, and brings to recv a block from each one
-// that it receives from, in the order that Neighbors gives; §8.6.1. All blocks have one length. The communicator is one
-// that Cart, Graph or DistGraph has made, else it is ErrTopology; every rank of it calls, also one without neighbours.
-// The block of a ProcNull, in a grid, is left as it is.
+// NeighborAllgather sends send to each rank that the caller sends to, and receives a block from each rank that it
+// receives from, in the order of Neighbors; §8.6.1. All blocks have one length. Cart, Graph or DistGraph has made the
+// communicator; another one is ErrTopology. Every rank of it calls, also a rank without neighbours. In a grid, the
+// block of a ProcNull does not change.
 //
-// A message along an edge is received as from the other end of that edge: where several edges lead from one rank to
-// another, in the order of these. In a grid what is sent upwards along a dimension comes from below, also where both
-// neighbours are one rank, or the rank itself.
+// A message along an edge arrives as from the other end of the edge. If several edges lead from one rank to another,
+// the messages keep the order of the edges. In a grid, a block that is sent upwards along a dimension arrives from
+// below, also if both neighbours are one rank, or the caller itself.
 func NeighborAllgather[T any](c *Comm, send, recv []T) error {
-	return c.perform(planNeighborAllgather(c, blocking, send, recv))
+	return c.perform(planNeighborAllgather(c, coll.Blocking, send, recv))
 }
 
-func planNeighborAllgather[T any](c *Comm, w way, send, recv []T) (*collPlan, error) {
-	op := w.call(collectives.NeighborAllgather)
+func planNeighborAllgather[T any](c *Comm, w coll.Way, send, recv []T) (*coll.Plan, error) {
+	op := w.Call(collectives.NeighborAllgather)
 	in, out, err := checkNeighbors[T](c, op)
 	if err != nil {
 		return nil, err
@@ -41,18 +32,18 @@ func planNeighborAllgather[T any](c *Comm, w way, send, recv []T) (*collPlan, er
 			"neighbours that the caller receives from", len(send), len(recv), in*n, in)
 	}
 	key := keyOf[T](collectives.NeighborAllgather)
-	key.count = elements[T](n)
-	return apart(c, op, planned[T](c, w, key, nil, nil), send, recv)
+	key.Count = elements[T](n)
+	return withBuffers(op, planned[T](&c.group, w, key, nil, nil), send, recv)
 }
 
-// NeighborAllgatherv is NeighborAllgather of any lengths: recv has a slice for each neighbour that the caller receives
-// from, as long as what that sends; §8.6.1.
+// NeighborAllgatherv is NeighborAllgather of blocks of any lengths: recv has a slice for each rank that the caller
+// receives from, as long as that rank's send; §8.6.1.
 func NeighborAllgatherv[T any](c *Comm, send []T, recv [][]T) error {
-	return c.perform(planNeighborAllgatherv(c, blocking, send, recv))
+	return c.perform(planNeighborAllgatherv(c, coll.Blocking, send, recv))
 }
 
-func planNeighborAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collPlan, error) {
-	op := w.call(collectives.NeighborAllgatherv)
+func planNeighborAllgatherv[T any](c *Comm, w coll.Way, send []T, recv [][]T) (*coll.Plan, error) {
+	op := w.Call(collectives.NeighborAllgatherv)
 	in, _, err := checkNeighbors[T](c, op)
 	if err != nil {
 		return nil, err
@@ -61,18 +52,18 @@ func planNeighborAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collP
 		return nil, err
 	}
 	key := keyOf[T](collectives.NeighborAllgatherv)
-	key.count = elements[T](len(send))
+	key.Count = elements[T](len(send))
 	return oneToBlocks(c, w, op, key, send, recv)
 }
 
-// NeighborAlltoall sends block i of send to neighbour i of those that the caller sends to, and receives block i of recv
-// from neighbour i of those that it receives from; §8.6.2. All blocks have one length. See NeighborAllgather.
+// NeighborAlltoall sends block i of send to the i-th rank that the caller sends to, and receives block i of recv from
+// the i-th rank that it receives from; §8.6.2. All blocks have one length. See NeighborAllgather.
 func NeighborAlltoall[T any](c *Comm, send, recv []T) error {
-	return c.perform(planNeighborAlltoall(c, blocking, send, recv))
+	return c.perform(planNeighborAlltoall(c, coll.Blocking, send, recv))
 }
 
-func planNeighborAlltoall[T any](c *Comm, w way, send, recv []T) (*collPlan, error) {
-	op := w.call(collectives.NeighborAlltoall)
+func planNeighborAlltoall[T any](c *Comm, w coll.Way, send, recv []T) (*coll.Plan, error) {
+	op := w.Call(collectives.NeighborAlltoall)
 	in, out, err := checkNeighbors[T](c, op)
 	if err != nil {
 		return nil, err
@@ -86,18 +77,18 @@ func planNeighborAlltoall[T any](c *Comm, w way, send, recv []T) (*collPlan, err
 			"for each of %d neighbours that the caller sends to, and of %d that it receives from", len(send), len(recv), out, in)
 	}
 	key := keyOf[T](collectives.NeighborAlltoall)
-	key.count = elements[T](n)
-	return apart(c, op, planned[T](c, w, key, nil, nil), send, recv)
+	key.Count = elements[T](n)
+	return withBuffers(op, planned[T](&c.group, w, key, nil, nil), send, recv)
 }
 
-// NeighborAlltoallv is NeighborAlltoall of any lengths: send and recv have a slice for each neighbour; §8.6.2. A slice
-// of send is as long as that which receives it.
+// NeighborAlltoallv is NeighborAlltoall of blocks of any lengths: send and recv have a slice for each neighbour;
+// §8.6.2. A slice of send is as long as the slice that receives it.
 func NeighborAlltoallv[T any](c *Comm, send, recv [][]T) error {
-	return c.perform(planNeighborAlltoallv(c, blocking, send, recv))
+	return c.perform(planNeighborAlltoallv(c, coll.Blocking, send, recv))
 }
 
-func planNeighborAlltoallv[T any](c *Comm, w way, send, recv [][]T) (*collPlan, error) {
-	op := w.call(collectives.NeighborAlltoallv)
+func planNeighborAlltoallv[T any](c *Comm, w coll.Way, send, recv [][]T) (*coll.Plan, error) {
+	op := w.Call(collectives.NeighborAlltoallv)
 	in, out, err := checkNeighbors[T](c, op)
 	if err != nil {
 		return nil, err
@@ -110,10 +101,10 @@ func planNeighborAlltoallv[T any](c *Comm, w way, send, recv [][]T) (*collPlan, 
 	}
 	key := keyOf[T](collectives.NeighborAlltoallv)
 	var few, more [fewRanks]int64
-	p := planned[T](c, w, key, countsOf(few[:0], send), countsOf(more[:0], recv))
+	p := planned[T](&c.group, w, key, countsOf(few[:0], send), countsOf(more[:0], recv))
 	list(p, collectives.In, send)
 	list(p, collectives.Out, recv)
-	return c.apartBlocks(op, p)
+	return p.CheckBlocks(op)
 }
 
 // checkNeighbors is checkColl of a call among neighbours. It returns how many the caller receives from and sends to.
@@ -126,14 +117,14 @@ func checkNeighbors[T any](c *Comm, op string) (in, out int, err error) {
 
 // neighborCounts is how many neighbours the caller receives from and sends to.
 func (c *Comm) neighborCounts(op string) (in, out int, err error) {
-	if c.topo == nil {
+	if c.group.Topology == nil {
 		return 0, 0, c.noTopology(op)
 	}
-	if g, is := c.topo.(*graph); is && g.lopsided != "" {
+	if g, ok := c.group.Topology.(*graph); ok && g.lopsided != "" {
 		return 0, 0, c.collError(op, ErrTopology, "%s; edges must lead both ways, or the graph be made by DistGraph",
 			g.lopsided)
 	}
-	in, out = c.topo.degree(c.group.Rank)
+	in, out = c.group.Topology.Degree(c.group.Rank)
 	return in, out, nil
 }
 
@@ -148,40 +139,4 @@ func (c *Comm) edges(op, name string, n, want int, what string) error {
 			"may be empty", name, n, want, what)
 	}
 	return nil
-}
-
-// compareEdges compares, along each edge, how much is sent with how much is expected. All ranks hear of a difference.
-func (c *Comm) compareEdges(p *collPlan) *agree.Veto {
-	sources, destinations := c.topo.neighbours(c.group.Rank)
-	count := func(counts []int64, i int) int64 {
-		if counts == nil {
-			return p.count
-		}
-		return counts[i]
-	}
-	gives, its := make([]int64, len(destinations)), make([]int64, len(sources))
-	for i := range gives {
-		gives[i] = count(p.params.InCounts, i)
-	}
-	key := planKey{operation: collectives.NeighborAlltoall, count: 1, elemSize: 8, commutative: true}
-	q := newCollPlan(c, &key, nil, nil)
-	q.messageTag = meetingTag(p.tag)
-	buffer(q, collectives.In, gives)
-	buffer(q, collectives.Out, its)
-	m := c.group.Exchange(agree.MakeDup)
-	m.Tag = q.messageTag
-	var no *agree.Veto
-	if err := q.runByMessages(c); err != nil {
-		no = m.Met(err)
-	}
-	for i, from := range sources {
-		if takes := count(p.params.OutCounts, i); no == nil && from >= 0 && its[i] != takes {
-			no = &agree.Veto{Class: ErrCount,
-				Text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls it "+
-					"with %d for its neighbour %d, rank %[1]d; the two must be equal", from, p.operation, its[i], c.group.Rank,
-					takes, i)}
-		}
-	}
-	_, no = m.Round(0, nil, no, nil)
-	return no
 }

@@ -2,41 +2,63 @@ package mpi
 
 import (
 	"math"
+	"reflect"
+	"runtime"
+	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
-// Reduction is an option of a call that combines what ranks have.
+// Reduction is an option of a call that combines contributions.
 type Reduction uint8
 
-// Ordered says that the operator does not commute: the ranks' contributions are combined in the order of ranks. Without
-// it, which is faster, the order is not defined; it is the same in each call with the same ranks, lengths and settings,
-// whether the call is blocking, nonblocking or persistent. An operator commutes if a ∘ b and b ∘ a have the same bits:
-// else results may differ between calls, and the operator needs Ordered. §6.9.1 (the commute flag of an operator).
+// Ordered says that the operator does not commute; §6.9.1 (the commute flag of an operator). The call then combines the
+// ranks' contributions in the order of ranks. Without Ordered, which is faster, the order is not defined, but it is the
+// same in each call with the same ranks, lengths and settings, whether the call is blocking, nonblocking or persistent.
+// An operator commutes if a ∘ b and b ∘ a have the same bits. Any other operator needs Ordered, or results may differ
+// between calls.
 const Ordered Reduction = 1
 
-// combining adds to key what the options say.
-func (k *planKey) combining(options []Reduction, element *byte) {
-	k.element = element
-	for _, o := range options {
-		if o == Ordered {
-			k.commutative = false
-		}
-	}
+// operatorOf is the operator of the call that owns a plan.
+type operatorOf[T any] struct{ op Op[T] }
+
+// Forget implements coll.Operator.
+func (o *operatorOf[T]) Forget() { o.op = nil }
+
+// Combine implements coll.Operator.
+func (o *operatorOf[T]) Combine(inout, in []byte) {
+	n := len(in) / sizeOf[T]()
+	o.op(sliceOf[T](inout, n), sliceOf[T](in, n))
 }
 
 // reducing is planned, of a call that combines.
-func reducing[T any](c *Comm, w way, key planKey, op Op[T], options []Reduction, in []int64) *collPlan {
-	key.combining(options, typeOf[T]())
-	p := planned[T](c, w, key, in, nil)
-	if p.operator == nil {
-		p.operator = &operatorOf[T]{}
+func reducing[T any](g *coll.Group, w coll.Way, key coll.Key, op Op[T], options []Reduction, in []int64) *coll.Plan {
+	key.Element = typeOf[T]()
+	for _, o := range options {
+		if o == Ordered {
+			key.Commutative = false
+		}
 	}
-	p.operator.(*operatorOf[T]).op = op
-	if c.setup.Check {
-		p.operatorName = operatorName(op)
+	p := planned[T](g, w, key, in, nil)
+	if p.Operator == nil {
+		p.Operator = &operatorOf[T]{}
+	}
+	p.Operator.(*operatorOf[T]).op = op
+	if g.Setup.Check {
+		p.OperatorName = operatorName(op)
 	}
 	return p
+}
+
+// operatorName returns the name of an operator of this package; "" of another one.
+func operatorName[T any](op Op[T]) string {
+	name := runtime.FuncForPC(reflect.ValueOf(op).Pointer()).Name()
+	name, ours := strings.CutPrefix(name, reflect.TypeFor[Comm]().PkgPath()+".")
+	if name, generic := strings.CutSuffix(name, "[...]"); ours && generic {
+		return name
+	}
+	return ""
 }
 
 // checkOp reports why op cannot combine elements of T.
@@ -62,14 +84,15 @@ func (c *Comm) vectors(op string, send int, inPlace bool, recv int) (int, error)
 	return recv, nil
 }
 
-// Reduce combines send of all ranks, of one length, in rank root's recv; §6.9.1. Other ranks' recv is not used. The
-// root's send may be nil: what it has is in recv, and is replaced. An operator that does not commute needs Ordered.
+// Reduce combines send of all ranks in rank root's recv; §6.9.1. All have one length. Other ranks' recv is not used.
+// The root's send may be nil: recv then holds its contribution, and the result replaces it. An operator that does not
+// commute needs Ordered.
 func Reduce[T any](c *Comm, send, recv []T, op Op[T], root int, options ...Reduction) error {
-	return c.perform(planReduce(c, blocking, send, recv, op, root, options))
+	return c.perform(planReduce(c, coll.Blocking, send, recv, op, root, options))
 }
 
-func planReduce[T any](c *Comm, w way, send, recv []T, op Op[T], root int, options []Reduction) (*collPlan, error) {
-	name := w.call(collectives.Reduce)
+func planReduce[T any](c *Comm, w coll.Way, send, recv []T, op Op[T], root int, options []Reduction) (*coll.Plan, error) {
+	name := w.Call(collectives.Reduce)
 	if err := checkRoot[T](c, name, root); err != nil {
 		return nil, err
 	}
@@ -77,44 +100,45 @@ func planReduce[T any](c *Comm, w way, send, recv []T, op Op[T], root int, optio
 		return nil, err
 	}
 	key := keyOf[T](collectives.Reduce)
-	key.root = root
+	key.Root = root
 	n := len(send)
 	if c.group.Rank == root {
 		var err error
 		if n, err = c.vectors(name, len(send), send == nil, len(recv)); err != nil {
 			return nil, err
 		}
-		key.inPlace = send == nil
+		key.InPlace = send == nil
 	} else {
 		recv = nil
 	}
-	key.count = elements[T](n)
-	return apart(c, name, reducing(c, w, key, op, options, nil), send, recv)
+	key.Count = elements[T](n)
+	return withBuffers(name, reducing(&c.group, w, key, op, options, nil), send, recv)
 }
 
-// Allreduce is Reduce to all ranks, which get the same result; §6.9.6. send may be nil: what the rank has is in recv.
+// Allreduce is Reduce to all ranks, which get the same result; §6.9.6. send may be nil: recv then holds the rank's
+// contribution.
 func Allreduce[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
-	return c.perform(planReduceEach(c, blocking, collectives.Allreduce, send, recv, op, options))
+	return c.perform(planReduceEach(c, coll.Blocking, collectives.Allreduce, send, recv, op, options))
 }
 
-// Scan combines send of the ranks from 0 to this one in recv; §6.11.1. send may be nil: what the rank has is in recv.
+// Scan combines send of ranks 0 to this one in recv; §6.11.1. send may be nil: recv then holds the rank's contribution.
 func Scan[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
-	return c.perform(planReduceEach(c, blocking, collectives.Scan, send, recv, op, options))
+	return c.perform(planReduceEach(c, coll.Blocking, collectives.Scan, send, recv, op, options))
 }
 
-// Exscan is Scan without what this rank has; §6.11.2. Rank 0's recv is left as it is.
+// Exscan is Scan without this rank's contribution; §6.11.2. Rank 0's recv does not change.
 func Exscan[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
-	return c.perform(planReduceEach(c, blocking, collectives.Exscan, send, recv, op, options))
+	return c.perform(planReduceEach(c, coll.Blocking, collectives.Exscan, send, recv, op, options))
 }
 
 // planReduceEach is for a call that gives each rank a vector of the length that each has.
-func planReduceEach[T any](c *Comm, w way, o collectives.Operation, send, recv []T, op Op[T], options []Reduction) (
-	*collPlan, error,
+func planReduceEach[T any](c *Comm, w coll.Way, o collectives.Operation, send, recv []T, op Op[T], options []Reduction) (
+	*coll.Plan, error,
 ) {
 	if o == collectives.Allreduce && c.IsInter() {
 		return planInterAllreduce(c, w, send, recv, op, options)
 	}
-	name := w.call(o)
+	name := w.Call(o)
 	if err := checkOp(c, name, op); err != nil {
 		return nil, err
 	}
@@ -123,19 +147,19 @@ func planReduceEach[T any](c *Comm, w way, o collectives.Operation, send, recv [
 		return nil, err
 	}
 	key := keyOf[T](o)
-	key.count, key.inPlace = elements[T](n), send == nil
-	return apart(c, name, reducing(c, w, key, op, options, nil), send, recv)
+	key.Count, key.InPlace = elements[T](n), send == nil
+	return withBuffers(name, reducing(&c.group, w, key, op, options, nil), send, recv)
 }
 
-// ReduceScatterBlock combines send of all ranks, and leaves block i, of Size blocks of one length, in rank i's recv;
-// §6.10.1. send may be nil: what the rank has is in recv, which is as long as send would be; the result is its
-// beginning.
+// ReduceScatterBlock combines send of all ranks, which has Size blocks of one length, and leaves block i in rank i's
+// recv; §6.10.1. send may be nil: recv is then as long as send would be and holds the rank's contribution, and the
+// result is at its beginning.
 func ReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
-	return c.perform(planReduceScatterBlock(c, blocking, send, recv, op, options))
+	return c.perform(planReduceScatterBlock(c, coll.Blocking, send, recv, op, options))
 }
 
-func planReduceScatterBlock[T any](c *Comm, w way, send, recv []T, op Op[T], options []Reduction) (*collPlan, error) {
-	name := w.call(collectives.ReduceScatterBlock)
+func planReduceScatterBlock[T any](c *Comm, w coll.Way, send, recv []T, op Op[T], options []Reduction) (*coll.Plan, error) {
+	name := w.Call(collectives.ReduceScatterBlock)
 	if err := checkOp(c, name, op); err != nil {
 		return nil, err
 	}
@@ -143,7 +167,7 @@ func planReduceScatterBlock[T any](c *Comm, w way, send, recv []T, op Op[T], opt
 	if send == nil {
 		all, what = recv, "recv"
 	}
-	n, err := c.share(name, what, len(all))
+	n, err := c.blockLen(name, what, len(all))
 	if err != nil {
 		return nil, err
 	}
@@ -152,19 +176,19 @@ func planReduceScatterBlock[T any](c *Comm, w way, send, recv []T, op Op[T], opt
 			len(send), len(recv), len(recv)*c.group.Size, c.group.Size)
 	}
 	key := keyOf[T](collectives.ReduceScatterBlock)
-	key.count, key.inPlace = elements[T](n), send == nil
-	return apart(c, name, reducing(c, w, key, op, options, nil), send, recv)
+	key.Count, key.InPlace = elements[T](n), send == nil
+	return withBuffers(name, reducing(&c.group, w, key, op, options, nil), send, recv)
 }
 
-// ReduceScatter is ReduceScatterBlock where block i has counts[i] elements; §6.10.2. counts are the same at all ranks.
+// ReduceScatter is ReduceScatterBlock where block i has counts[i] elements; §6.10.2. All ranks give the same counts.
 func ReduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T], options ...Reduction) error {
-	return c.perform(planReduceScatter(c, blocking, send, recv, counts, op, options))
+	return c.perform(planReduceScatter(c, coll.Blocking, send, recv, counts, op, options))
 }
 
-func planReduceScatter[T any](c *Comm, w way, send, recv []T, counts []int, op Op[T], options []Reduction) (
-	*collPlan, error,
+func planReduceScatter[T any](c *Comm, w coll.Way, send, recv []T, counts []int, op Op[T], options []Reduction) (
+	*coll.Plan, error,
 ) {
-	name := w.call(collectives.ReduceScatter)
+	name := w.Call(collectives.ReduceScatter)
 	if err := checkOp(c, name, op); err != nil {
 		return nil, err
 	}
@@ -191,6 +215,6 @@ func planReduceScatter[T any](c *Comm, w way, send, recv []T, counts []int, op O
 			"counts[%d], %d", len(send), len(recv), sum, c.group.Rank, counts[c.group.Rank])
 	}
 	key := keyOf[T](collectives.ReduceScatter)
-	key.inPlace = send == nil
-	return apart(c, name, reducing(c, w, key, op, options, in), send, recv)
+	key.InPlace = send == nil
+	return withBuffers(name, reducing(&c.group, w, key, op, options, in), send, recv)
 }

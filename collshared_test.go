@@ -1,12 +1,10 @@
 package mpi
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/pml"
@@ -41,10 +40,10 @@ func whereBoards(t *testing.T, test func(t *testing.T, run runner)) {
 
 // meetOnBoard makes the board of w.
 func meetOnBoard(w *Comm) {
-	for range boardSetup {
+	for range coll.BoardSetup {
 		must(Barrier(w))
 	}
-	check(w.Size() == 1 || w.Transport() != "loop" || w.common.on != nil, "no board: %+v", &w.common)
+	check(w.Size() == 1 || w.Transport() != "loop" || w.group.Board.On != nil, "no board: %+v", &w.group.Board)
 }
 
 // Every call through a board gives what it should, at each number of ranks and around the sizes at which it is done in
@@ -60,61 +59,19 @@ func sharedBy(t *testing.T, how Option) {
 		for _, n := range ranks {
 			run(n, func(w *Comm) {
 				meetOnBoard(w)
-				slot := max(w.common.slot, slotLeast) / 8
-				sizes := []int{0, 1, lineRoom / 8, lineRoom/8 + 1, splitMin / 8, wholeMost/8 + 1}
+				slot := max(w.group.Board.Slot, coll.SlotLeast) / 8
+				sizes := []int{0, 1, coll.LineRoom / 8, coll.LineRoom/8 + 1, coll.SplitMin / 8, coll.WholeMost/8 + 1}
 				sizes = append(sizes, slot-1, slot, slot+1, 2*slot+1)
 				if n < 4 {
 					sizes = append(sizes, 1<<17)
 				}
-				for _, size := range few(sizes, 0, 1, lineRoom/8+1, splitMin/8, slot+1) {
+				for _, size := range few(sizes, 0, 1, coll.LineRoom/8+1, coll.SplitMin/8, slot+1) {
 					moves[int64](w, size)
 					reductions[int64](w, size)
 					reductions[uint8](w, size)
 				}
 			}, how)
 		}
-	})
-}
-
-// What a rank contributes to a step stays until all others have begun the next one, whether it is in a line, in a slot
-// or in two, and whatever the steps before and after it have. That is so where one rank writes and is never waited for,
-// and where all write and read.
-func TestSharedStays(t *testing.T) {
-	overLoop(t)(3, func(w *Comm) {
-		meetOnBoard(w)
-		p := &collPlan{planKey: planKey{elemSize: 1}, tag: agreeTag}
-		s := sharedCall{common: &w.common, p: p, n: w.Size(), me: w.Rank(), first: w.common.step, sign: p.signature()}
-		lengths := []int{1, lineRoom, lineRoom + 1, s.slot, s.slot + 1, 2 * s.slot}
-		same := rand.New(rand.NewPCG(1, 2))
-		for i := range 600 {
-			n, all := lengths[same.IntN(len(lengths))], i >= 500
-			slow, gives := same.IntN(3*s.n), same.IntN(8) != 0 // in most steps no rank is slow, in some none gives
-			if !gives {
-				s.enter()
-				continue
-			}
-			if fill := byte(s.step + 1); all || s.me == 0 {
-				s.begin(bytes.Repeat([]byte{fill}, n))
-			} else {
-				s.enter()
-			}
-			for from := 0; from < s.n; from++ {
-				if from == s.me || from != 0 && !all {
-					continue
-				}
-				its := s.read(from, n)
-				if slow == s.me {
-					time.Sleep(time.Millisecond) // the others go on as far as they may
-				}
-				at := slices.IndexFunc(its, func(b byte) bool { return b != byte(s.step) })
-				check(len(its) == n && at < 0, "step %d, %d bytes of rank %d: %d at %d", s.step, n, from, len(its), at)
-			}
-			if all {
-				s.all()
-			}
-		}
-		must(s.err)
-		must(Barrier(w))
 	})
 }
 
@@ -131,18 +88,18 @@ func TestSharedCrowded(t *testing.T) {
 			meetOnBoard(w)
 			for _, crowded := range []bool{false, true} {
 				must(Barrier(w))
-				w.common.crowded = crowded // at all ranks
+				w.group.Board.Crowded = crowded // at all ranks
 				for _, size := range slices.Sorted(maps.Keys(want[ranks])) {
 					steps := want[ranks][size].apart
 					if crowded {
 						steps = want[ranks][size].crowded
 					}
-					sum, before := make([]int64, size/8), w.common.step
+					sum, before := make([]int64, size/8), w.group.Board.Step
 					for i := range sum {
 						sum[i] = int64(i + w.Rank())
 					}
 					must(Allreduce(w, nil, sum, Sum))
-					took := w.common.step - before
+					took := w.group.Board.Step - before
 					check(took == steps, "%d bytes, crowded %v: %d steps, want %d", size, crowded, took, steps)
 					for i, got := range sum {
 						same(got, int64(i*ranks+ranks*(ranks-1)/2))
@@ -181,9 +138,9 @@ func TestSharedOverlap(t *testing.T) {
 				}
 			}
 			for _, c := range []*Comm{half, odd, dup} {
-				check(c.common.on != nil, "no board")
+				check(c.group.Board.On != nil, "no board")
 				must(c.Free())
-				check(c.common.on == nil, "the board of a communicator that is freed is there")
+				check(c.group.Board.On == nil, "the board of a communicator that is freed is there")
 			}
 		}
 	}, onBoard)
@@ -277,7 +234,7 @@ func TestSharedNotEverywhere(t *testing.T) {
 				must(Allreduce(w, nil, sum, Sum))
 				check(sum[0] == 4*i, "%v", sum)
 			}
-			check(w.common.on == nil, "%+v", &w.common)
+			check(w.group.Board.On == nil, "%+v", &w.group.Board)
 		}, onBoard)
 	}
 }
@@ -287,7 +244,7 @@ func TestSharedOperatorPanics(t *testing.T) {
 	overLoop(t)(4, func(w *Comm) {
 		meetOnBoard(w)
 		for victim := range w.Size() {
-			for _, size := range []int{splitMin / 8, slotMost/8 + 500} {
+			for _, size := range []int{coll.SplitMin / 8, coll.SlotMost/8 + 500} {
 				op := func(inout, in []int) {
 					if w.Rank() == victim {
 						panic("the test wants it")
@@ -344,46 +301,6 @@ func TestSharedDeathAndRefusal(t *testing.T) {
 	}
 }
 
-// What another rank has written may be anything: a call ends, with an error or without, and touches no other memory.
-func TestSharedHostile(t *testing.T) {
-	if proc.Race {
-		t.Skip("it races on purpose")
-	}
-	overLoop(t)(3, func(w *Comm) {
-		for i := range 40 {
-			c := ok(w.Dup())
-			for range boardSetup {
-				must(Barrier(c))
-			}
-			lies := i%4 == 3   // about the call, and not only in what it gives
-			if c.Rank() == 1 { // it spoils what it is about to publish, and what others have published
-				for k, l := range c.common.on.Lines {
-					if k/boardLines == 1 || i%2 == 0 {
-						for b := range l.Bytes[signed:] {
-							l.Bytes[signed+b] = byte(i * b)
-						}
-					}
-				}
-				if lies {
-					next := c.common.step + 1
-					line := boardLines + int(next%boardDepth)
-					c.common.on.Raise(line, next)
-					for b := range signed {
-						c.common.on.Lines[line].Bytes[b] = byte(i * (b + 1))
-					}
-				}
-			}
-			var err error
-			if c.Rank() != 1 || !lies {
-				err = Barrier(c)
-			}
-			check((err != nil) == (lies && c.Rank() != 1), "call %d: %v", i, err)
-			check(err == nil || errors.Is(err, ErrComm), "call %d: %v", i, err)
-			must(c.Free())
-		}
-	}, onBoard)
-}
-
 // A rank that has slept in a call by messages, and has made only calls by the board since, differs from no other one,
 // however many calls that are.
 func TestLongAfterMessages(t *testing.T) {
@@ -393,24 +310,23 @@ func TestLongAfterMessages(t *testing.T) {
 		late.Add(1)
 		run(2, func(w *Comm) {
 			short := func() { must(Allreduce(w, make([]byte, 1024), make([]byte, 1024), Sum)) }
-			for range boardSetup {
+			for range coll.BoardSetup {
 				short()
 			}
-			check(w.common.on != nil, "no board")
-			marks := &strays{c: w, common: &w.common}
+			check(w.group.Board.On != nil, "no board")
 			if w.Rank() == 0 {
 				asleep.Wait()
 			} else {
 				go func() {
 					defer asleep.Done()
-					for marks.mark(1).Word.Load() == 0 {
+					for w.group.Board.Mark(1).Word.Load() == 0 {
 						time.Sleep(time.Millisecond)
 					}
 				}()
 			}
 			must(Bcast(w, make([]byte, 32), 0)) // by messages
 			short()
-			w.colls.number.Add(numbers/2 + 10) // so many more
+			w.group.SkipCalls(coll.Numbers/2 + 10)
 			if w.Rank() == 0 {
 				go func() {
 					defer late.Done()
@@ -432,10 +348,10 @@ func TestFailedBoardIsNotCompared(t *testing.T) {
 	looked.Add(1)
 	over.Add(2)
 	overLoop(t)(3, func(w *Comm) {
-		for range boardSetup {
+		for range coll.BoardSetup {
 			must(Barrier(w))
 		}
-		on := w.common.on
+		on := w.group.Board.On
 		switch w.Rank() {
 		case 0:
 			go func() {
@@ -443,12 +359,12 @@ func TestFailedBoardIsNotCompared(t *testing.T) {
 				on.Give(2, &pml.PeerError{Rank: 2, Err: transport.ErrPeerGone})
 			}()
 		case 1:
-			failed, marks := on.Failed, &strays{c: w, common: &w.common}
+			failed := on.Failed
 			var once sync.Once
 			on.Failed = func() (int, []byte) {
 				defer once.Do(func() {
 					looked.Done()
-					for i := 0; i < 20 && marks.mark(0).Word.Load() == 0; i++ {
+					for i := 0; i < 20 && w.group.Board.Mark(0).Word.Load() == 0; i++ {
 						time.Sleep(time.Millisecond)
 					}
 				})
@@ -523,10 +439,10 @@ func TestOneByMessagesOneByTheBoard(t *testing.T) {
 				returned.Add(c.ranks)
 				again.Add(c.ranks)
 				run(c.ranks, func(w *Comm) {
-					for range boardSetup {
+					for range coll.BoardSetup {
 						must(Allreduce(w, make([]byte, 1024), make([]byte, 1024), Sum))
 					}
-					check(w.common.on != nil, "no board")
+					check(w.group.Board.On != nil, "no board")
 					warm.Done()
 					warm.Wait()
 					call := c.theOther
@@ -632,10 +548,10 @@ func TestLeftAtTheBoard(t *testing.T) {
 						run(2, func(w *Comm) {
 							d := ok(w.Dup())
 							for _, c := range []*Comm{w, d} {
-								for range boardSetup {
+								for range coll.BoardSetup {
 									must(Allreduce(c, zeros(1024), zeros(1024), Sum))
 								}
-								check(c.common.on != nil, "no board")
+								check(c.group.Board.On != nil, "no board")
 							}
 							if w.Rank() == waiting {
 								is(calls.waits(w, waiting), ErrComm)
@@ -750,7 +666,7 @@ func TestSleepsBetweenSharedCalls(t *testing.T) {
 // Ranks whose calls differ, in what they call, with which root, with how many elements, or by a call that one does not
 // make, all get an error, which says which call each of two ranks is in, and none waits.
 func TestSharedApart(t *testing.T) {
-	const slot = slotMost / 8
+	const slot = coll.SlotMost / 8
 	bcast := func(n, root int) func(*Comm) error {
 		return func(c *Comm) error { return Bcast(c, make([]int, n), root) }
 	}
@@ -782,7 +698,7 @@ func TestSharedApart(t *testing.T) {
 			told.Add(3)
 			overLoop(t)(3, func(w *Comm) {
 				c := ok(w.Dup())
-				for range boardSetup {
+				for range coll.BoardSetup {
 					must(Barrier(c))
 				}
 				call := x.rest
@@ -864,7 +780,7 @@ func neverAllocates(w *Comm, calls func()) {
 func TestSharedLargeElements(t *testing.T) {
 	type large [1024]byte
 	overLoop(t)(17, func(w *Comm) {
-		for i := range 2 + boardSetup {
+		for i := range 2 + coll.BoardSetup {
 			send, recv := make([]large, w.Size()), make([]large, w.Size())
 			for to := range send {
 				send[to] = large{byte(w.Rank()), 1023: byte(to)}

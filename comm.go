@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
@@ -38,21 +39,11 @@ type Comm struct {
 
 // shared is what the Comms that WithContext makes have in common.
 type shared struct {
-	group agree.Group
-	// of an intercommunicator, and of the communicators that its collective calls run on; nil: it is neither
-	groups *groups
+	group coll.Group
 
 	freed atomic.Bool
 	made  atomic.Int32 // communicators made of this one, for their names
 	attrs sync.Map     // of SetAttr
-	topo  topology     // *cart, *graph, *distGraph; nil: none
-
-	setup  *collSetup
-	placed *placed
-	colls  colls
-	common common
-	// coll orders the calls of this rank that make a communicator of this one.
-	coll ticketLock
 }
 
 // Rank returns the caller's rank in the communicator, 0 … Size-1, or Undefined if c is nil; §7.4.1.
@@ -275,6 +266,22 @@ func (c *Comm) valid(op string) *Error {
 	return (&Comm{shared: c.shared}).usable(op)
 }
 
+// intra reports why a call that is for communicators of one group cannot be made. It does not regard the context: see
+// Barrier.
+func (c *Comm) intra(op string) *Error {
+	if err := c.valid(op); err != nil {
+		return err
+	}
+	if c.group.Local != nil {
+		return c.opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
+			"called, and no other collective call; use Merge to make a communicator of both groups")
+	}
+	return nil
+}
+
+// IsInter reports whether c is an intercommunicator; §7.6.1.
+func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.group.Local != nil }
+
 // Free releases the communicator; §7.4.3. It drops messages that were sent to this rank and not received, and messages
 // that arrive later; their sends complete. Receives that wait on the communicator end with ErrComm. A collective call
 // whose context has ended continues in the background, because the other ranks depend on it. Free returns at once, also
@@ -300,8 +307,7 @@ func (c *Comm) free() bool {
 	err := agree.FreedError()
 	c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
 	c.group.Background.WhenOver(func() {
-		c.closeBoard()
-		c.colls.end()
+		c.group.Free()
 		for ctx := uint32(agree.CtxMessages + 1); ctx < agree.ContextsEach; ctx++ {
 			c.group.Engine.DropContext(c.group.Context+ctx, err)
 		}

@@ -101,13 +101,8 @@ func pending(w *Comm, operations int) func() bool {
 
 // nextCollective: a collective call on w has begun that had not when nextCollective was called.
 func nextCollective(w *Comm) func() bool {
-	calls := func() uint64 {
-		w.coll.mu.Lock()
-		defer w.coll.mu.Unlock()
-		return w.coll.next + uint64(w.colls.number.Load())
-	}
-	before := calls()
-	return func() bool { return calls() > before }
+	before := w.group.CallsBegun()
+	return func() bool { return w.group.CallsBegun() > before }
 }
 
 // Every call that can wait, while its peer does not call the library and never will for this message.

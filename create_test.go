@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
@@ -92,49 +93,6 @@ func splitArguments(n int, seed uint64) (colors, keys []int) {
 		colors, keys = append(colors, color), append(keys, key)
 	}
 	return colors, keys
-}
-
-// unlinked is a communicator at a rank that can reach no other one.
-func unlinked(rank, size int) *Comm {
-	s := &shared{}
-	s.group.Rank, s.group.Size = rank, size
-	return &Comm{shared: s}
-}
-
-// What a rank sends for a Split whose colors follow a rule does not grow with the job.
-func TestSplitIsToldInParts(t *testing.T) {
-	const n = 1 << 16
-	for name, color := range map[string]func(r int) int{
-		"one": func(int) int { return 0 }, "two": func(r int) int { return r % 2 },
-	} {
-		s := newSplitting(unlinked(0, n), Undefined, 0)
-		for r := range n {
-			its := newSplitting(unlinked(r, n), color(r), r)
-			d := agree.Decoder{B: its.Up()}
-			if no := s.Take(r, &d); no != nil || !d.Over() {
-				t.Fatal(name, no)
-			}
-		}
-		if b := len(s.Up()); b > 100 {
-			t.Errorf("%s: %d bytes for %d ranks", name, b, n)
-		}
-	}
-}
-
-func FuzzSplitFromOutside(f *testing.F) {
-	its := newSplitting(unlinked(3, 8), 5, 1)
-	f.Add(its.Up())
-	f.Add([]byte("\x060\x02")) // a length that holds with its own byte
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s := newSplitting(unlinked(2, 8), 5, 1)
-		d := agree.Decoder{B: b}
-		if no := s.Take(3, &d); no == nil && d.Over() {
-			s.Decide()
-		}
-		told := newSplitting(unlinked(2, 8), 5, 1)
-		told.ReadVerdict(&agree.Decoder{B: b})
-		(&agree.Decoder{B: b}).Report()
-	})
 }
 
 // §7.4.2: MPI_Comm_create, with one group and with several that have no rank in common; MPI_Comm_create_group, which
@@ -558,9 +516,9 @@ func TestSplitShared(t *testing.T) {
 	hosts := []int{4, 1 << 61, 4, 1 << 61, 1 << 61}
 	over(t, onHosts(func(rank int) int { return hosts[rank] }))(5, func(w *Comm) {
 		c := ok(w.SplitShared(0))
-		same(c.Size(), []int{2, 3}[w.host()])
-		same(c.hosts().Len(), 1)
-		ring(c, w.host())
+		same(c.Size(), []int{2, 3}[w.group.Host()])
+		same(c.group.Hosts().Len(), 1)
+		ring(c, w.group.Host())
 	})
 }
 
@@ -591,9 +549,8 @@ func TestCreationsGivenUp(t *testing.T) {
 // does not ask for more.
 func TestCommunicatorsAreSmall(t *testing.T) {
 	const n, each, hosts = 1 << 20, 2000, 10
-	setup := &collSetup{}
-	setup.Hosts = collectives.Blocks{Ranks: n, PerHost: 64}
-	world := worldOf(nil, 3, n, setup)
+	setup := coll.Setup{Settings: coll.Settings{Hosts: collectives.Blocks{Ranks: n, PerHost: 64}}}
+	world := worldOf(nil, 3, n, &setup)
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -610,7 +567,7 @@ func TestCommunicatorsAreSmall(t *testing.T) {
 		t.Errorf("a communicator of %d ranks takes %d bytes", n/4, b)
 	}
 	for _, c := range all[:hosts] {
-		if h := c.hosts(); h.Len() != n/64 || h.Size(5) != 16 || c.via() != collectives.Network {
+		if h := c.group.Hosts(); h.Len() != n/64 || h.Size(5) != 16 || c.group.Via() != collectives.Network {
 			t.Errorf("%d hosts, one of %d ranks", h.Len(), h.Size(5))
 		}
 	}

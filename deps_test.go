@@ -79,8 +79,11 @@ const graph = `
 	internal/mpierr               : pml, transport, internal/ranks
 	internal/background           : internal/mpierr
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
+	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
+	                                internal/ranks
+	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
-	                                internal/mpierr, internal/ranks, internal/agree, internal/background,
+	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/standstill,
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
@@ -144,10 +147,11 @@ var forTests = []string{
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                           : mpi, transport/shm, transport/tcp, transport/verbs, transport/ucx, transport/multi,
+	mpi                           : mpi, internal/background, transport/shm, transport/tcp, transport/verbs, transport/ucx, transport/multi,
 	                                transport/faulty, transport/looptag, internal/wire
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
+	internal/coll                 : internal/join
 	pml                           : transport/loop, transport/looptag, transport/faulty
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop
 	transport/verbs               : transport/transporttest, transport/multi
@@ -417,6 +421,11 @@ func TestImportsCanFail(t *testing.T) {
 		{edge{"cmd/gorun", "cmd/gorun/main.go", "mpi"}, "package cmd/gorun may import"},
 		{edge{"mpi", "init.go", "launcher"}, "package mpi may import"},
 		{edge{"mpi", "init.go", "transport/shm"}, "package mpi may import"},
+		{edge{"mpi", "coll.go", "internal/coll"}, ""},
+		{edge{"mpi", "coll.go", "internal/board"}, "package mpi may import"},
+		{edge{"mpi", "coll.go", "internal/background"}, "package mpi may import"},
+		{edge{"internal/coll", "internal/coll/plan.go", "internal/join"}, "package internal/coll may import"},
+		{edge{"internal/coll", "internal/coll/plan.go", "internal/layout"}, "package internal/coll may import"},
 		{edge{"internal/join", "internal/join/open.go", "transport/shm"}, ""},
 		{edge{"internal/wire", "internal/wire/header.go", "transport"}, "the standard library only"},
 		{edge{"benchmarks/latency", "benchmarks/latency/main.go", "benchmarks/harness"}, ""},

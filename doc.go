@@ -58,8 +58,8 @@
 // The comment of a function names only the errors beyond these. § stands for a
 // section of MPI 4.1.
 //
-//	Owns:     the public names; argument checks; communicators; the course of a collective call
-//	May call: internal/agree, pml, internal/join, collectives, internal/layout, internal/reduce, internal/background,
-//	          internal/mpierr, internal/ranks, transport (its errors and interfaces)
-//	Never:    match a message, choose a protocol, know a concrete transport
+//	Owns:     the public names; argument checks; communicators
+//	May call: internal/agree, internal/coll, pml, internal/join, collectives, internal/layout, internal/reduce,
+//	          internal/standstill, internal/mpierr, internal/ranks, transport (its errors and interfaces)
+//	Never:    run a schedule, touch a board, match a message, choose a protocol, know a concrete transport
 package mpi

@@ -18,10 +18,16 @@ type graph struct {
 	lopsided string // two nodes with more edges in one direction than in the other; "": there are none
 }
 
-func (g *graph) neighbours(rank int) (sources, destinations []int) {
+// Neighbours implements coll.Topology.
+func (g *graph) Neighbours(rank int) (sources, destinations []int) {
 	return g.lists[rank], g.lists[rank]
 }
-func (g *graph) degree(rank int) (in, out int) { return len(g.lists[rank]), len(g.lists[rank]) }
+
+// Degree implements coll.Topology.
+func (g *graph) Degree(rank int) (in, out int) { return len(g.lists[rank]), len(g.lists[rank]) }
+
+// IsGrid implements coll.Topology.
+func (g *graph) IsGrid() bool { return false }
 
 // distGraph is the neighbours of this rank.
 type distGraph struct {
@@ -30,8 +36,14 @@ type distGraph struct {
 	weighted              bool
 }
 
-func (g *distGraph) neighbours(int) (sources, destinations []int) { return g.sources, g.destinations }
-func (g *distGraph) degree(int) (in, out int)                     { return len(g.sources), len(g.destinations) }
+// Neighbours implements coll.Topology.
+func (g *distGraph) Neighbours(int) (sources, destinations []int) { return g.sources, g.destinations }
+
+// Degree implements coll.Topology.
+func (g *distGraph) Degree(int) (in, out int) { return len(g.sources), len(g.destinations) }
+
+// IsGrid implements coll.Topology.
+func (g *distGraph) IsGrid() bool { return false }
 
 // Edge is an edge of a DistGraph: rank From sends to rank To.
 type Edge struct{ From, To int }
@@ -79,7 +91,7 @@ func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	}
 	return c.create(plan{kind: agree.MakeGraph, args: agree.AppendInts(nil, agree.HashOf(args)), bad: bad,
 		members: members,
-		finish:  func(s *shared) { s.topo = g }})
+		finish:  func(s *shared) { s.group.Topology = g }})
 }
 
 // lopsided names two nodes, one of which has the other more often as a neighbour.
@@ -148,8 +160,8 @@ func (c *Comm) adjacent(kind agree.Creation, given *distGraph) (*Comm, error) {
 	g := &distGraph{slices.Clone(given.sources), slices.Clone(given.destinations),
 		Weights{slices.Clone(given.weights.Sources), slices.Clone(given.weights.Destinations)}, given.weighted}
 	p := plan{kind: kind, bad: bad, members: func() *ranks.Set { return c.group.Members() },
-		finish: func(s *shared) { s.group.Peers, s.topo = c.group.Peers, g }}
-	if c.setup.Check {
+		finish: func(s *shared) { s.group.Peers, s.group.Topology = c.group.Peers, g }}
+	if c.group.Setup.Check {
 		p.after = func(m *agree.Exchange, made *Comm) *agree.Veto { return matchEdges(m, made, g) }
 	}
 	return c.create(p)
@@ -178,7 +190,7 @@ func matchEdges(m *agree.Exchange, c *Comm, g *distGraph) *agree.Veto {
 			int64(len(weights))), weights...)
 	}
 	told, bad := map[int][]int64{}, false
-	no := m.ScatterSparsely(&c.group, words, func(b []byte) {
+	no := m.ScatterSparsely(&c.group.Group, words, func(b []byte) {
 		d := agree.Decoder{B: b}
 		from := int(d.Within(0, int64(c.group.Size)-1))
 		for range d.Count() {
@@ -254,7 +266,7 @@ func (c *Comm) distGraph(kind agree.Creation, edges []Edge, weights []int) (*Com
 	}
 	g := &distGraph{weighted: kind == agree.MakeDistGraphWeighted}
 	return c.create(plan{kind: kind, bad: bad, members: func() *ranks.Set { return c.group.Members() },
-		finish: func(s *shared) { s.group.Peers, s.topo = c.group.Peers, g },
+		finish: func(s *shared) { s.group.Peers, s.group.Topology = c.group.Peers, g },
 		after:  func(m *agree.Exchange, made *Comm) *agree.Veto { return tellEdges(m, made, edges, weights, g) }})
 }
 
@@ -279,7 +291,7 @@ func tellEdges(m *agree.Exchange, c *Comm, edges []Edge, weights []int, g *distG
 	var mu sync.Mutex
 	var ends [2][]end
 	bad := false
-	no := m.ScatterSparsely(&c.group, to, func(b []byte) {
+	no := m.ScatterSparsely(&c.group.Group, to, func(b []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		d := agree.Decoder{B: b}
@@ -313,10 +325,10 @@ func (c *Comm) Neighbors() (sources, destinations []int, err error) {
 	if err := c.valid("Neighbors"); err != nil {
 		return nil, nil, err
 	}
-	if c.topo == nil {
+	if c.group.Topology == nil {
 		return nil, nil, c.noTopology("Neighbors")
 	}
-	sources, destinations = c.topo.neighbours(c.group.Rank)
+	sources, destinations = c.group.Topology.Neighbours(c.group.Rank)
 	return slices.Clone(sources), slices.Clone(destinations), nil
 }
 
@@ -327,10 +339,10 @@ func (c *Comm) NeighborWeights() (w Weights, weighted bool, err error) {
 	if err := c.valid("NeighborWeights"); err != nil {
 		return Weights{}, false, err
 	}
-	if c.topo == nil {
+	if c.group.Topology == nil {
 		return Weights{}, false, c.noTopology("NeighborWeights")
 	}
-	g, is := c.topo.(*distGraph)
+	g, is := c.group.Topology.(*distGraph)
 	if !is || !g.weighted {
 		return Weights{}, false, nil
 	}
@@ -343,7 +355,7 @@ func (c *Comm) GraphNeighbors(rank int) ([]int, error) {
 	if err := c.valid("GraphNeighbors"); err != nil {
 		return nil, err
 	}
-	g, isGraph := c.topo.(*graph)
+	g, isGraph := c.group.Topology.(*graph)
 	switch {
 	case !isGraph:
 		return nil, c.opError("GraphNeighbors", ErrTopology,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
@@ -74,7 +75,7 @@ func Init(opts ...Option) (*Comm, error) {
 		}
 		return nil, mpierr.New("Init", class, "%w", err)
 	}
-	process.world = worldOf(m.Engine, m.Rank, m.Size, setupOf(m.Engine, m.Collectives))
+	process.world = worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
 	process.member.Store(m)
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
@@ -82,9 +83,9 @@ func Init(opts ...Option) (*Comm, error) {
 	return process.world, nil
 }
 
-func worldOf(e *pml.Engine, rank, size int, setup *collSetup) *Comm {
-	s := &shared{setup: setup, placed: &placed{hosts: setup.Hosts}}
-	s.group.InitWorld(e, rank, size, func(err error) { hear(e, err) })
+func worldOf(e *pml.Engine, rank, size int, setup *coll.Setup) *Comm {
+	s := &shared{}
+	s.group.InitWorld(e, rank, size, setup, func(err error) { hear(e, err) })
 	w := newComm(s, nil)
 	if e != nil {
 		w.group.Serve()

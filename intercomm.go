@@ -37,7 +37,7 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 	if leader < 0 || leader >= c.group.Size {
 		bad, leader = c.rankError(op, leader, false).(*Error), 0
 	}
-	b := &agree.Bridge{C: &c.group, Tag: int32(tag)}
+	b := &agree.Bridge{C: &c.group.Group, Tag: int32(tag)}
 	wrong := peer.intra(op) // why this rank cannot reach the other group
 	heard := false          // the other group can reach this rank all the same
 	if wrong == nil {
@@ -54,7 +54,7 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 		if !heard || (no == nil || wrong != nil || no.MaybeMade()) && leader != c.group.Rank {
 			return no
 		}
-		b.Over, b.Remote = &peer.group, Undefined
+		b.Over, b.Remote = &peer.group.Group, Undefined
 		if wrong == nil {
 			b.Remote = peer.group.ToWorld(remote)
 		}
@@ -64,9 +64,7 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 		return no
 	}, func(id uint32) *Comm {
 		d := c.child(agree.MakeIntercomm, id, c.group.Members(), nil)
-		d.group.Local, d.group.Peers, d.group.Size = c.group.Members(), b.Far, int(b.Far.N)
-		d.groups = d.newGroups()
-		d.group.Both = &d.groups.both.group
+		d.group.Join(c.group.Members(), b.Far)
 		return d
 	})
 }
@@ -96,13 +94,13 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 	if c.group.Local == nil {
 		return nil, c.opError(op, ErrComm, "this is no intercommunicator; its ranks are in one group already")
 	}
-	b := &agree.Bridge{C: &c.group, Remote: c.group.Peers.At(0), High: high}
+	b := &agree.Bridge{C: &c.group.Group, Remote: c.group.Peers.At(0), High: high}
 	if c.group.Rank == 0 {
-		b.Over = &c.group
+		b.Over = &c.group.Group
 	}
-	return c.createOfBoth(b, agree.MakeMerge, fmt.Append(nil, high), func(_ *agree.Exchange, ticket uint64,
+	return c.createOfBoth(b, agree.MakeMerge, fmt.Append(nil, high), func(_ *agree.Exchange, number uint64,
 		no *agree.Veto) *agree.Veto {
-		b.Tag = int32(ticket % MaxTag) // what a call has left behind that failed is not for the next one
+		b.Tag = int32(number % MaxTag) // what a call has left behind that failed is not for the next one
 		return no
 	}, func(id uint32) *Comm {
 		first, second := c.group.Local, c.group.Peers
@@ -112,9 +110,6 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 		return c.child(agree.MakeMerge, id, ranks.Of(slices.Concat(first.Runs, second.Runs)...), nil)
 	})
 }
-
-// IsInter reports whether c is an intercommunicator; §7.6.1.
-func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.group.Local != nil }
 
 // RemoteSize returns the number of ranks in the remote group of an intercommunicator, otherwise 0; §7.6.1.
 func (c *Comm) RemoteSize() int {
@@ -138,13 +133,13 @@ func (c *Comm) RemoteGroup() *Group {
 // Each try is a round of each group, an exchange of the leaders, and a round in which each leader tells its group. So is
 // the last vote.
 func (c *Comm) createOfBoth(b *agree.Bridge, kind agree.Creation, args []byte, before func(m *agree.Exchange,
-	ticket uint64, no *agree.Veto) *agree.Veto,
+	number uint64, no *agree.Veto) *agree.Veto,
 	child func(uint32) *Comm) (*Comm, error) {
 	var made handover
-	err := c.collective(kind, func(ticket uint64, tag int32) error {
+	err := c.group.Create(c.ctx, kind, func(number uint64, tag int32) error {
 		m := c.group.Exchange(kind)
-		unlike := c.compareCreation(kind, tag)
-		no := before(m, ticket, unlike)
+		unlike := c.group.CompareCreation(kind, tag)
+		no := before(m, number, unlike)
 		if unlike != nil {
 			return m.Failed(no)
 		}

@@ -98,7 +98,7 @@ func TestBadIntercomms(t *testing.T) {
 			low, all := ok(w.Split(w.Rank()/3, 0)), ok(w.Dup()) // all has the ranks of low
 			switch w.Rank() {
 			case 3:
-				b := &agree.Bridge{C: &all.group, Over: &all.group, Remote: 0, Tag: 5} // as a group of all ranks would
+				b := &agree.Bridge{C: &all.group.Group, Over: &all.group.Group, Remote: 0, Tag: 5} // as a group of all ranks would
 				_, _, no := b.Talk(all.group.Exchange(agree.MakeIntercomm), 1, nil)
 				same(no.Class, ErrGroup)
 			default:
@@ -257,7 +257,7 @@ func TestIntercommLastWord(t *testing.T) {
 			return faulty.Wrap(d, 1, plan)
 		}))(2, func(w *Comm) {
 			if w.Rank() == 1 {
-				b := &agree.Bridge{C: &w.group, Over: &w.group, Tag: 1}
+				b := &agree.Bridge{C: &w.group.Group, Over: &w.group.Group, Tag: 1}
 				b.Leave(w.group.Exchange(agree.MakeIntercomm), 0, agree.Overlapping())
 				return
 			}

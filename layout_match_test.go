@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
 // layoutUses are the calls that read with a layout, and those that write with one, in a world of one rank: each takes
@@ -12,9 +14,9 @@ import (
 func layoutUses[T any](w, ring *Comm, base []T, l Layout) (reads, writes map[string]func() error) {
 	to, from := []float64{0}, []Layout{Of[float64]()}
 	one := []Layout{l}
-	three := func(name string, plan func(v way) (*collPlan, error), all map[string]func() error) {
-		for _, v := range []way{blocking, nonblocking, persistent} {
-			all[v.named(name)] = func() error { return second(plan(v)) }
+	three := func(name string, plan func(v coll.Way) (*coll.Plan, error), all map[string]func() error) {
+		for _, v := range []coll.Way{coll.Blocking, coll.Nonblocking, coll.Persistent} {
+			all[v.Named(name)] = func() error { return second(plan(v)) }
 		}
 	}
 	reads = map[string]func() error{
@@ -27,20 +29,20 @@ func layoutUses[T any](w, ring *Comm, base []T, l Layout) (reads, writes map[str
 		"IrecvLayout": func() error { return second(IrecvLayout(w, base, l, 0, 0)) },
 		"Unpack":      func() error { return second(Unpack(make([]byte, 1000), base, l)) },
 	}
-	three("BcastLayout", func(v way) (*collPlan, error) { return planBcastLayout(w, v, base, l, 0) }, reads)
-	three("Gatherw", func(v way) (*collPlan, error) { return planGatherw(w, v, base, l, to, from, 0) }, reads)
-	three("Scatterw", func(v way) (*collPlan, error) { return planScatterw(w, v, base, one, to, from[0], 0) }, reads)
-	three("Allgatherw", func(v way) (*collPlan, error) { return planAllgatherw(w, v, base, l, to, from) }, reads)
-	three("Alltoallw", func(v way) (*collPlan, error) { return planAlltoallw(w, v, base, one, to, from) }, reads)
-	three("Gatherw", func(v way) (*collPlan, error) { return planGatherw(w, v, to, from[0], base, one, 0) }, writes)
-	three("Scatterw", func(v way) (*collPlan, error) { return planScatterw(w, v, to, from, base, l, 0) }, writes)
-	three("Allgatherw", func(v way) (*collPlan, error) { return planAllgatherw(w, v, to, from[0], base, one) }, writes)
-	three("Alltoallw", func(v way) (*collPlan, error) { return planAlltoallw(w, v, to, from, base, one) }, writes)
+	three("BcastLayout", func(v coll.Way) (*coll.Plan, error) { return planBcastLayout(w, v, base, l, 0) }, reads)
+	three("Gatherw", func(v coll.Way) (*coll.Plan, error) { return planGatherw(w, v, base, l, to, from, 0) }, reads)
+	three("Scatterw", func(v coll.Way) (*coll.Plan, error) { return planScatterw(w, v, base, one, to, from[0], 0) }, reads)
+	three("Allgatherw", func(v coll.Way) (*coll.Plan, error) { return planAllgatherw(w, v, base, l, to, from) }, reads)
+	three("Alltoallw", func(v coll.Way) (*coll.Plan, error) { return planAlltoallw(w, v, base, one, to, from) }, reads)
+	three("Gatherw", func(v coll.Way) (*coll.Plan, error) { return planGatherw(w, v, to, from[0], base, one, 0) }, writes)
+	three("Scatterw", func(v coll.Way) (*coll.Plan, error) { return planScatterw(w, v, to, from, base, l, 0) }, writes)
+	three("Allgatherw", func(v coll.Way) (*coll.Plan, error) { return planAllgatherw(w, v, to, from[0], base, one) }, writes)
+	three("Alltoallw", func(v coll.Way) (*coll.Plan, error) { return planAlltoallw(w, v, to, from, base, one) }, writes)
 	two, pair := []Layout{l, l}, []Layout{from[0], from[0]} // a ring has two neighbours
-	three("NeighborAlltoallw", func(v way) (*collPlan, error) {
+	three("NeighborAlltoallw", func(v coll.Way) (*coll.Plan, error) {
 		return planNeighborAlltoallw(ring, v, base, two, to, pair)
 	}, reads)
-	three("NeighborAlltoallw", func(v way) (*collPlan, error) {
+	three("NeighborAlltoallw", func(v coll.Way) (*coll.Plan, error) {
 		return planNeighborAlltoallw(ring, v, to, pair, base, two)
 	}, writes)
 	return reads, writes

@@ -275,3 +275,7 @@ func (d *derived) mustMove(err error) {
 		panic(fmt.Sprintf("mpi: a layout of %d bytes: %v", d.Size(), err))
 	}
 }
+
+// PackAll and UnpackAll implement coll.Layout.
+func (d *derived) PackAll(packed, base []byte)   { d.mustMove(d.Type.Pack(packed, base, 0, 0)) }
+func (d *derived) UnpackAll(packed, base []byte) { d.mustMove(d.Type.Unpack(packed, base, 0, 0)) }

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/standstill"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -38,10 +40,10 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		bodies.Wait()
 		close(last)
 	}()
-	looker := newStandstill(engines, o.Log)
+	looker := standstill.New(engines, o.Log)
 	for rank, e := range engines {
 		wg.Go(func() {
-			looker.goroutines[rank].Store(goroutineID())
+			looker.Enter(rank)
 			err := error(mpierr.New("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as by "+
 				"t.FailNow); a rank returns an error"))
 			defer func() {
@@ -52,11 +54,11 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 				others := slices.Concat(engines[:rank], engines[rank+1:])
 				pml.FailAll(others, mpierr.New("", ErrAborted, "rank %d has failed", rank))
 			}()
-			err = runRank(worldOf(e, rank, n, setupOf(e, how)), body, bodies.Done, last)
+			err = runRank(worldOf(e, rank, n, coll.NewSetup(e, coll.Settings(how))), body, bodies.Done, last)
 		})
 	}
 	wg.Wait()
-	looker.stop()
+	looker.Stop()
 	over := mpierr.New("", ErrInit, "called after the end of RunLocal")
 	for _, e := range engines {
 		e.Close(over)

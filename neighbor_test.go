@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
 // hood is a topology of n ranks, as the test knows it.
@@ -114,7 +116,7 @@ func hoods(n int) []hood {
 }
 
 // neighbors makes every call among neighbours, with n elements.
-func neighbors[T Integer](c *Comm, h hood, w way, n int) {
+func neighbors[T Integer](c *Comm, h hood, w coll.Way, n int) {
 	me := c.Rank()
 	in, out := h.sources(me), h.destinations(me)
 	blank := func(n int) []T { // what is there before, and stays if there is no neighbour
@@ -141,15 +143,15 @@ func neighbors[T Integer](c *Comm, h hood, w way, n int) {
 	gotOne, gotEach := blank(n*len(in)), blank(n*len(in))
 	mine, mines := vector[T](me, 50, n), vector[T](me, 50, uneven(me, 2, n))
 	switch w {
-	case blocking:
+	case coll.Blocking:
 		must(NeighborAllgather(c, mine, gotOne))
 		must(NeighborAlltoall(c, give, gotEach))
 		must(NeighborAllgatherv(c, mines, ones))
 		must(NeighborAlltoallv(c, gives, eachs))
-	case nonblocking:
+	case coll.Nonblocking:
 		must(WaitAll(ok(IneighborAllgather(c, mine, gotOne)), ok(IneighborAlltoall(c, give, gotEach)),
 			ok(IneighborAllgatherv(c, mines, ones)), ok(IneighborAlltoallv(c, gives, eachs))))
-	case persistent:
+	case coll.Persistent:
 		rs := []*Request{ok(NeighborAllgatherInit(c, mine, gotOne)), ok(NeighborAlltoallInit(c, give, gotEach)),
 			ok(NeighborAllgathervInit(c, mines, ones)), ok(NeighborAlltoallvInit(c, gives, eachs))}
 		for range 2 {
@@ -180,13 +182,13 @@ func TestNeighborCollectives(t *testing.T) {
 				over(t, WithEnviron([]string{env}))(ranks, func(w *Comm) {
 					c := ok(h.make(w))
 					for _, n := range []int{0, 1, 3, 900} {
-						neighbors[int64](c, h, blocking, n)
-						neighbors[uint16](c, h, nonblocking, n)
-						neighbors[uint8](ok(c.Dup()), h, persistent, n)
+						neighbors[int64](c, h, coll.Blocking, n)
+						neighbors[uint16](c, h, coll.Nonblocking, n)
+						neighbors[uint8](ok(c.Dup()), h, coll.Persistent, n)
 					}
 					ctx, cancel := context.WithCancel(context.Background())
 					defer cancel()
-					for _, w := range []way{blocking, nonblocking, persistent} {
+					for _, w := range []coll.Way{coll.Blocking, coll.Nonblocking, coll.Persistent} {
 						neighbors[int16](c.WithContext(ctx), h, w, 5)
 					}
 				})
@@ -205,9 +207,9 @@ func TestNeighborCollectivesEverywhere(t *testing.T) {
 					continue
 				}
 				c := ok(h.make(w))
-				neighbors[int64](c, h, blocking, 9000)
-				neighbors[int64](c, h, nonblocking, 9000)
-				neighbors[int64](c, h, persistent, 5)
+				neighbors[int64](c, h, coll.Blocking, 9000)
+				neighbors[int64](c, h, coll.Nonblocking, 9000)
+				neighbors[int64](c, h, coll.Persistent, 5)
 				must(c.Free())
 			}
 		})

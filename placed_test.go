@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
 // unequal is ranks on hosts of 9, 1, 8 and 7 ranks.
@@ -20,8 +21,8 @@ func unequal(rank int) int {
 
 // algorithmOf is what a call with these elements would be done by.
 func algorithmOf(c *Comm, o collectives.Operation, count int64) string {
-	key := planKey{operation: o, count: count, elemSize: 8, commutative: true}
-	return newCollPlan(c, &key, nil, nil).algorithm.Name
+	key := coll.Key{Operation: o, Count: count, ElemSize: 8, Commutative: true}
+	return c.group.Algorithm(&key)
 }
 
 // sent is how many messages this rank sends in f.
@@ -36,22 +37,22 @@ func sent(c *Comm, f func()) uint64 {
 // in what is made of it. Then one rank of each host sends to other hosts.
 func TestHostsDecide(t *testing.T) {
 	overLoop(t, onHosts(unequal), unchecked())(25, func(w *Comm) {
-		same(w.hosts().Len(), 4)
-		same(w.hosts().Size(2), 8)
+		same(w.group.Hosts().Len(), 4)
+		same(w.group.Hosts().Size(2), 8)
 		same(algorithmOf(w, collectives.Barrier, 0), "dissemination") // 6 ranks per host are not enough
 		big := ok(w.Split(map[bool]int{true: 0, false: Undefined}[unequal(w.Rank())%2 == 0], -w.Rank()))
 		if big == nil {
 			return
 		}
 		// Hosts of 8 and 9 ranks, in the other order.
-		h := big.hosts()
+		h := big.group.Hosts()
 		same([4]int{h.Len(), h.Size(0), h.Size(1), h.Host(big.Rank())}, [4]int{2, 8, 9, 1 - unequal(w.Rank())/2})
 		same(algorithmOf(big, collectives.Allreduce, 1), "two_level")
 		must(Barrier(big)) // links are made
 		messages := sent(big, func() { must(Barrier(big)) })
 		check(messages == 1 || h.Index(big.Rank())%2 == 0, "%d messages of a leaf of its host's tree", messages)
 		d := ok(big.Dup())
-		check(d.placed == big.placed, "a Dup has hosts of its own")
+		check(d.group.Hosts() == h, "a Dup has hosts of its own")
 		odd := ok(big.Split(big.Rank()%2, 0))
 		same(algorithmOf(odd, collectives.Allreduce, 1), "two_level") // 4 ranks per host, and few in all
 		moves[int32](big, 50)
@@ -59,7 +60,7 @@ func TestHostsDecide(t *testing.T) {
 
 		here := ok(big.SplitShared(0))
 		same(here.Size(), h.Size(h.Host(big.Rank())))
-		same([2]any{here.hosts().Len(), here.via()}, [2]any{1, collectives.SharedMemory})
+		same([2]any{here.group.Hosts().Len(), here.group.Via()}, [2]any{1, collectives.SharedMemory})
 		same(algorithmOf(here, collectives.Barrier, 0), "dissemination")
 	})
 }
@@ -116,14 +117,14 @@ func TestBcastAtOnce(t *testing.T) {
 // Settings that make ranks choose differently are found by GORUN_COLL_CHECK.
 func TestCheckOfAlgorithms(t *testing.T) {
 	over(t)(3, func(w *Comm) {
-		w.setup.Choice = ok(collectives.ParseChoice(fmt.Sprint("bcast:", []string{"binomial", "chain"}[w.Rank()/2])))
+		w.group.Setup.Choice = ok(collectives.ParseChoice(fmt.Sprint("bcast:", []string{"binomial", "chain"}[w.Rank()/2])))
 		err := Bcast(w, make([]int, 5), 0)
 		is(err, ErrComm)
 		check(strings.Contains(err.Error(), "with the algorithm binomial (GORUN_COLL) and rank 2 calls Bcast with the "+
 			"algorithm chain"), "%v", err)
 
-		w.setup.Choice = ok(collectives.ParseChoice([]string{"", "bcast:knomial"}[w.Rank()/2])) // which is what it does first
-		for range 1 + boardSetup {
+		w.group.Setup.Choice = ok(collectives.ParseChoice([]string{"", "bcast:knomial"}[w.Rank()/2])) // which is what it does first
+		for range 1 + coll.BoardSetup {
 			is(Bcast(w, make([]int, 6), 0), ErrComm)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
@@ -18,7 +19,7 @@ type Request struct {
 	callInfo
 
 	buffered func() error // sends; only of a persistent buffered send
-	plan     *collPlan    // of a persistent collective call
+	plan     *coll.Plan   // of a persistent collective call
 }
 
 // callInfo is what the caller asked for. It is the holder's until the result is collected, and the next holder's from
@@ -61,14 +62,14 @@ var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsen
 
 func (o opCode) String() string {
 	if o >= opCollective {
-		return (nonblocking + way((o-opCollective)%2)).call(collectives.Operation((o - opCollective) / 2))
+		return (coll.Nonblocking + coll.Way((o-opCollective)%2)).Call(collectives.Operation((o - opCollective) / 2))
 	}
 	return opNames[o]
 }
 
-// code is that of a call which is not blocking.
-func (w way) code(o collectives.Operation) opCode {
-	return opCollective + 2*opCode(o) + opCode(w-nonblocking)
+// codeOf returns the code of a call of an operation that is not blocking.
+func codeOf(w coll.Way, o collectives.Operation) opCode {
+	return opCollective + 2*opCode(o) + opCode(w-coll.Nonblocking)
 }
 
 // newRequest makes what the engine hands out.
@@ -92,7 +93,11 @@ func (c *Comm) nullRequest(op opCode, tag int) *Request {
 // result translates the engine's result.
 func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 	if err != nil {
-		err = i.comm.group.Wrap(i.op.String(), int(i.peer), int(i.tag), err)
+		g := &i.comm.group.Group
+		if i.op >= opCollective && g.Both != nil { // the call runs on ranks of both groups
+			g = g.Both
+		}
+		err = g.Wrap(i.op.String(), int(i.peer), int(i.tag), err)
 	}
 	if i.null {
 		return nullStatus, err
@@ -180,7 +185,7 @@ func (r *Request) Start() error {
 		return err
 	}
 	if r.plan != nil {
-		return r.startAgain()
+		return r.startCollective()
 	}
 	if err := r.comm.usable("Start"); err != nil {
 		return err
@@ -196,6 +201,22 @@ func (r *Request) Start() error {
 		err = r.request.Start()
 	}
 	if err != nil {
+		return r.misuse("Start", err)
+	}
+	return nil
+}
+
+// startCollective is Start of a collective call.
+func (r *Request) startCollective() error {
+	c := r.comm
+	if err := c.valid("Start"); err != nil {
+		return err
+	}
+	if r.plan.Abandoned() {
+		return c.collError("Start", ErrRequest, "the call before goes on without its caller, since a rank has failed "+
+			"or the context has ended; make another request")
+	}
+	if err := r.request.Start(); err != nil {
 		return r.misuse("Start", err)
 	}
 	return nil
@@ -221,9 +242,8 @@ func (r *Request) Free() error {
 		return r.misuse("Free", err)
 	}
 	if p := r.plan; p != nil {
-		if r.plan = nil; !p.compared && !p.goesOn.Load() { // else it may be in use
-			r.comm.colls.give(p)
-		}
+		r.plan = nil
+		p.Release()
 	}
 	return nil
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/standstill"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
 // lookOften makes RunLocal look for ranks that cannot move every so often.
 func lookOften(t *testing.T, every time.Duration) {
-	look, pause := standstillLook, standstillPause
-	standstillLook, standstillPause = every, 4*every
-	t.Cleanup(func() { standstillLook, standstillPause = look, pause })
+	look, pause := standstill.Look, standstill.Pause
+	standstill.Look, standstill.Pause = every, 4*every
+	t.Cleanup(func() { standstill.Look, standstill.Pause = look, pause })
 }
 
 // told is a logger, and calls do with what it gets.

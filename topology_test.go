@@ -154,8 +154,8 @@ func TestCartByHosts(t *testing.T) {
 			_, to, err := c.Neighbors()
 			must(err)
 			for i, r := range to {
-				ok(Sendrecv(c, []int{w.host()}, r, 1, hosts, to[i^1], 1))
-				if hosts[0] != w.host() {
+				ok(Sendrecv(c, []int{w.group.Host()}, r, 1, hosts, to[i^1], 1))
+				if hosts[0] != w.group.Host() {
 					away++
 				}
 			}

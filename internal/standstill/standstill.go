@@ -1,4 +1,4 @@
-package mpi
+package standstill
 
 import (
 	"bytes"
@@ -19,10 +19,8 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// standstill tells the user of RunLocal that no rank can move: each waits in a call for what another one must do, and
-// the process has no other goroutine that could call the library. Both are looked at by a timer, so calls pay nothing.
-// A timer of time.AfterFunc, a finalizer or a signal could still call, and cannot be seen: so the job goes on.
-type standstill struct {
+// Watcher tells the user of RunLocal that no rank can move.
+type Watcher struct {
 	engines    []*pml.Engine
 	goroutines []atomic.Uint64 // of each rank, by Go's number
 	tell       func(text string)
@@ -31,20 +29,21 @@ type standstill struct {
 }
 
 var (
-	// standstillLook is how often the ranks are looked at. Two looks in a row must find the same.
-	standstillLook = time.Second
-	// standstillPause is the longest time between two looks when other goroutines were there.
-	standstillPause = time.Minute
+	// Look is the time between two looks at the ranks. Two looks in a row must find the same.
+	Look = time.Second
+	// Pause is the longest time between two looks when other goroutines were there.
+	Pause = time.Minute
 )
 
 const (
-	standstillRanks   = 64       // get a line each
-	standstillAwaited = 3        // things of a rank are named
-	mostStacks        = 32 << 20 // bytes: with longer ones nothing is said
+	ranksNamed   = 64       // get a line each
+	awaitedNamed = 3        // things of a rank are named
+	mostStacks   = 32 << 20 // bytes: with longer ones nothing is said
 )
 
-func newStandstill(engines []*pml.Engine, log hclog.Logger) *standstill {
-	s := &standstill{engines: engines, goroutines: make([]atomic.Uint64, len(engines)), over: make(chan struct{})}
+// New starts looking at the ranks of these engines. A nil log writes to standard error.
+func New(engines []*pml.Engine, log hclog.Logger) *Watcher {
+	s := &Watcher{engines: engines, goroutines: make([]atomic.Uint64, len(engines)), over: make(chan struct{})}
 	s.tell = func(text string) { fmt.Fprintln(os.Stderr, "mpi: RunLocal: "+text) }
 	if log != nil {
 		s.tell = func(text string) { log.Warn(text) }
@@ -53,13 +52,17 @@ func newStandstill(engines []*pml.Engine, log hclog.Logger) *standstill {
 	return s
 }
 
-func (s *standstill) stop() {
+// Enter notes that the calling goroutine is the one of a rank.
+func (s *Watcher) Enter(rank int) { s.goroutines[rank].Store(goroutineID()) }
+
+// Stop ends the looks.
+func (s *Watcher) Stop() {
 	close(s.over)
 	s.wg.Wait()
 }
 
-func (s *standstill) watch() {
-	pause := standstillLook
+func (s *Watcher) watch() {
+	pause := Look
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	var before *pml.Standstill
@@ -81,9 +84,9 @@ func (s *standstill) watch() {
 			s.tell(s.text(now, stacks))
 			return
 		case now == nil || !now.SameAs(before):
-			pause = standstillLook
+			pause = Look
 		default:
-			pause = min(2*pause, standstillPause) // a look at all goroutines stops them
+			pause = min(2*pause, Pause) // a look at all goroutines stops them
 		}
 		before = now
 		timer.Reset(pause)
@@ -91,12 +94,12 @@ func (s *standstill) watch() {
 }
 
 // text says which rank waits for what.
-func (s *standstill) text(found *pml.Standstill, stacks []stack) string {
+func (s *Watcher) text(found *pml.Standstill, stacks []stack) string {
 	var b strings.Builder
 	b.WriteString("no rank can move: all wait for each other, and no other goroutine could call the library. " +
 		"Only a timer or a signal could end this. Ranks are numbered as in world.")
 	for rank, awaited := range found.Awaited {
-		if rank == standstillRanks {
+		if rank == ranksNamed {
 			fmt.Fprintf(&b, "\n  and %d more ranks", len(s.engines)-rank)
 			break
 		}
@@ -119,18 +122,18 @@ func describeAll(awaited []pml.Awaited) string {
 			all = append(all, d)
 		}
 	}
-	if more := len(all) - standstillAwaited; more > 0 {
-		all = append(all[:standstillAwaited], fmt.Sprintf("%d more", more))
+	if more := len(all) - awaitedNamed; more > 0 {
+		all = append(all[:awaitedNamed], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(all, "; ")
 }
 
 func describeAwaited(a pml.Awaited) string {
 	rank, tag, on := fmt.Sprintf("rank %d", a.Rank), fmt.Sprintf("tag %d", a.Tag), "another communicator"
-	if a.Rank == AnySource {
+	if a.Rank == pml.AnySource {
 		rank = "any rank"
 	}
-	if a.Tag == AnyTag {
+	if a.Tag == pml.AnyTag {
 		tag = "any tag"
 	}
 	if a.Ctx < agree.ContextsEach {
@@ -221,7 +224,7 @@ func goroutineID() uint64 {
 
 const library = "github.com/gorun-mpi/mpi"
 
-// asleep: it sleeps in a call of the library. The looker holds the locks of all engines.
+// asleep reports whether it sleeps in a call of the library. The Watcher holds the locks of all engines.
 func (g *stack) asleep() bool {
 	sleeps := false
 	for _, f := range g.frames {
@@ -233,7 +236,7 @@ func (g *stack) asleep() bool {
 	return sleeps
 }
 
-// waits: it is not in a call of the library, and goes on only when another goroutine of which that is known does.
+// waits reports whether it is outside the library, and goes on only when another goroutine of which that is known does.
 func (g *stack) waits() bool {
 	if g.creator == library+".RunLocal" || g.creator == library+"/pml.New" {
 		return true // the watcher of an engine that rests does too

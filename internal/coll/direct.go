@@ -1,4 +1,4 @@
-package mpi
+package coll
 
 import (
 	"encoding/binary"
@@ -47,45 +47,45 @@ const (
 )
 
 // agree finds out what holds for all ranks. It is the first step of a board.
-func (s *common) agree(c *Comm) error {
+func (s *boardState) agree(g *Group) error {
 	can := []byte{0}
-	if l := s.on.Lending; l != nil && l.Try() == nil {
+	if l := s.On.Lending; l != nil && l.Try() == nil {
 		can[0] = canReach
 	}
-	if s.on.Crowded() {
+	if s.On.Crowded() {
 		can[0] |= isCrowded
 	}
-	p := collPlan{tag: agreeTag}
-	step := sharedCall{common: s, p: &p, n: c.group.Size, me: c.group.Rank, first: s.step, sign: p.signature()}
+	p := Plan{tag: agreeTag}
+	step := boardCall{boardState: s, p: &p, n: g.Size, me: g.Rank, first: s.Step, sign: p.signature()}
 	step.begin(can)
 	all := can[0]
-	for i := 1; i < c.group.Size; i++ {
-		if its := step.read((c.group.Rank+i)%c.group.Size, len(can)); its != nil {
-			all &= its[0]
+	for i := 1; i < g.Size; i++ {
+		if peer := step.read((g.Rank+i)%g.Size, len(can)); peer != nil {
+			all &= peer[0]
 		}
 	}
 	step.all()
 	if step.err == nil && all&canReach != 0 {
-		s.lent = make([]lends, c.group.Size)
+		s.lent = make([]lends, g.Size)
 	}
-	s.crowded = all&isCrowded != 0
+	s.Crowded = all&isCrowded != 0
 	return step.err
 }
 
 // agreeTag is in the signature of a step that is of no call.
 const agreeTag = -1
 
-// reads: the ranks can read and write each other's memory.
-func (s *common) reads() bool { return s.lent != nil }
+// ReadsBuffers reports whether the ranks can read and write each other's memory.
+func (s *boardState) ReadsBuffers() bool { return s.lent != nil }
 
 // direct makes the call.
-func (s *sharedCall) direct() {
+func (s *boardCall) direct() {
 	s.sign.call |= readBuffers
 	in, out := s.p.space(collectives.In), s.p.space(collectives.Out)
-	if s.p.inPlace {
+	if s.p.InPlace {
 		in = out
 	}
-	switch s.p.operation {
+	switch s.p.Operation {
 	case collectives.Bcast:
 		s.bcastDirect(out)
 	case collectives.Allgather:
@@ -98,38 +98,38 @@ func (s *sharedCall) direct() {
 		s.allreduceDirect(in, out)
 	}
 	if s.err != nil && s.lent[s.me] != (lends{}) {
-		s.on.Give(s.me, s.err)
+		s.On.Give(s.me, s.err)
 	}
 	s.takeBack(s.me)
 }
 
 // takeBack ends what this rank has lent, if anything: no other one writes there any more.
-func (s *common) takeBack(me int) {
-	if !s.reads() {
+func (s *boardState) takeBack(me int) {
+	if !s.ReadsBuffers() {
 		return
 	}
-	mine := &s.lent[me]
-	for _, l := range []*transport.Loan{&mine.in, &mine.out} {
+	own := &s.lent[me]
+	for _, l := range []*transport.Loan{&own.in, &own.out} {
 		if *l != (transport.Loan{}) {
-			s.on.Lending.Return(*l)
+			s.On.Lending.Return(*l)
 			*l = transport.Loan{}
 		}
 	}
 }
 
 // lend begins a step in which this rank says where its buffers are; nil: it lends none.
-func (s *sharedCall) lend(in, out []byte) {
+func (s *boardCall) lend(in, out []byte) {
 	room := s.room(lendsSize)
 	if s.err != nil {
 		return
 	}
-	mine := &s.lent[s.me]
+	own := &s.lent[s.me]
 	for i, l := range []struct {
 		mem []byte
 		to  *transport.Loan
-	}{{in, &mine.in}, {out, &mine.out}} {
+	}{{in, &own.in}, {out, &own.out}} {
 		if len(l.mem) > 0 {
-			*l.to = s.on.Lending.Lend(l.mem)
+			*l.to = s.On.Lending.Lend(l.mem)
 		}
 		binary.LittleEndian.PutUint64(room[16*i:], l.to.Addr)
 		binary.LittleEndian.PutUint64(room[16*i+8:], l.to.Key)
@@ -137,8 +137,8 @@ func (s *sharedCall) lend(in, out []byte) {
 	s.publish()
 }
 
-// lentBy takes what a rank says in this step of its buffers.
-func (s *sharedCall) lentBy(rank int) bool {
+// lentBy reports whether a rank has said in this step where its buffers are, and notes that.
+func (s *boardCall) lentBy(rank int) bool {
 	b := s.read(rank, lendsSize)
 	if b == nil {
 		return false
@@ -150,34 +150,34 @@ func (s *sharedCall) lentBy(rank int) bool {
 	return true
 }
 
-// pull fills dst from what a rank lends.
-func (s *sharedCall) pull(dst []byte, rank int, l transport.Loan, from int) bool {
+// pull fills dst from the buffer that a rank lends, and reports whether it has.
+func (s *boardCall) pull(dst []byte, rank int, l transport.Loan, from int) bool {
 	if s.err != nil || s.p.failed != nil {
 		return false
 	}
 	if len(dst) == 0 {
 		return true
 	}
-	return s.moved(s.on.Read(rank, dst, l, from), rank, "read")
+	return s.moved(s.On.Read(rank, dst, l, from), rank, "read")
 }
 
-// push puts src into what a rank lends.
-func (s *sharedCall) push(src []byte, rank int, l transport.Loan, from int) bool {
+// push puts src into the buffer that a rank lends, and reports whether it has.
+func (s *boardCall) push(src []byte, rank int, l transport.Loan, from int) bool {
 	if s.err != nil || s.p.failed != nil {
 		return false
 	}
-	return len(src) == 0 || s.moved(s.on.Write(rank, src, l, from), rank, "written")
+	return len(src) == 0 || s.moved(s.On.Write(rank, src, l, from), rank, "written")
 }
 
-// moved: err is that of a move to or from what a rank lends.
-func (s *sharedCall) moved(err error, rank int, done string) bool {
+// moved reports whether a move to or from the buffer that a rank lends has succeeded. err is its error.
+func (s *boardCall) moved(err error, rank int, done string) bool {
 	if err == nil {
 		return true
 	}
-	if s.err = s.on.Err(); s.err == nil {
+	if s.err = s.On.Err(); s.err == nil {
 		class := mpierr.ClassOf(err)
-		if class == ErrAborted {
-			class = ErrBuffer
+		if class == mpierr.ErrAborted {
+			class = mpierr.ErrBuffer
 		}
 		s.p.failed = mpierr.New("", class, "the buffer of rank %d cannot be %s: %w", rank, done, err)
 	}
@@ -185,28 +185,28 @@ func (s *sharedCall) moved(err error, rank int, done string) bool {
 }
 
 // finish is the last step: all ranks have read what they need.
-func (s *sharedCall) finish() {
+func (s *boardCall) finish() {
 	s.enter()
-	s.awaitBegun(s.step)
+	s.awaitBegun(s.Step)
 }
 
 // Two ranks share the work of long calls: each of them moves a part of what is to go from one to the other. What a rank
 // has moved the other one has when it has begun the step after that, with a contribution: so it hears if that has not
 // been done. Only the two ranks of such a board can say where it is that one of them writes.
 const (
-	bothBcast  = 32 << 10 // from so many bytes on, a Bcast
-	bothReduce = 64 << 10 // and a Reduce
+	BothBcast  = 32 << 10 // from so many bytes on, a Bcast
+	BothReduce = 64 << 10 // and a Reduce
 )
 
 // bcastDirectOfTwo: the root writes the second half of buf where it is to be, and the other rank reads the first.
-func (s *sharedCall) bcastDirectOfTwo(buf []byte) {
+func (s *boardCall) bcastDirectOfTwo(buf []byte) {
 	other, half := 1-s.me, len(buf)/2&^63
 	s.lend(buf, nil)
 	if s.lentBy(other) {
-		if its := s.lent[other].in; s.me == s.p.root {
-			s.push(buf[half:], other, its, half)
+		if loan := s.lent[other].in; s.me == s.p.Root {
+			s.push(buf[half:], other, loan, half)
 		} else {
-			s.pull(buf[:half], other, its, 0)
+			s.pull(buf[:half], other, loan, 0)
 		}
 	}
 	s.all()
@@ -215,19 +215,19 @@ func (s *sharedCall) bcastDirectOfTwo(buf []byte) {
 	s.all()
 }
 
-func (s *sharedCall) bcastDirect(buf []byte) {
-	if s.n == 2 && len(buf) >= bothBcast {
+func (s *boardCall) bcastDirect(buf []byte) {
+	if s.n == 2 && len(buf) >= BothBcast {
 		s.bcastDirectOfTwo(buf)
 		return
 	}
-	if s.me == s.p.root {
+	if s.me == s.p.Root {
 		s.lend(buf, nil)
 		s.finish()
 		return
 	}
 	s.enter()
-	if s.lentBy(s.p.root) {
-		s.pull(buf, s.p.root, s.lent[s.p.root].in, 0)
+	if s.lentBy(s.p.Root) {
+		s.pull(buf, s.p.Root, s.lent[s.p.Root].in, 0)
 	}
 	s.enter()
 }
@@ -235,16 +235,16 @@ func (s *sharedCall) bcastDirect(buf []byte) {
 // byTurns is from which length on, of two ranks, one copies its own block while the other one reads.
 const byTurns = 1 << 20
 
-func (s *sharedCall) allgatherDirect(in, out []byte) {
+func (s *boardCall) allgatherDirect(in, out []byte) {
 	block := len(out) / s.n
-	mine := in
-	if s.p.inPlace {
-		mine = out[s.me*block:][:block]
+	own := in
+	if s.p.InPlace {
+		own = out[s.me*block:][:block]
 	}
-	s.lend(mine, nil)
+	s.lend(own, nil)
 	copyOwn := func() {
-		if !s.p.inPlace {
-			copy(out[s.me*block:], mine)
+		if !s.p.InPlace {
+			copy(out[s.me*block:], own)
 		}
 	}
 	last := s.n == 2 && s.me == 1 && block >= byTurns
@@ -263,7 +263,7 @@ func (s *sharedCall) allgatherDirect(in, out []byte) {
 	s.finish()
 }
 
-func (s *sharedCall) alltoallDirect(in, out []byte) {
+func (s *boardCall) alltoallDirect(in, out []byte) {
 	block := len(out) / s.n
 	s.lend(in, nil)
 	copy(out[s.me*block:][:block], in[s.me*block:])
@@ -277,7 +277,7 @@ func (s *sharedCall) alltoallDirect(in, out []byte) {
 }
 
 // lendToAll is lend, and takes what all others lend.
-func (s *sharedCall) lendToAll(in, out []byte) {
+func (s *boardCall) lendToAll(in, out []byte) {
 	s.lend(in, out)
 	for i := 1; i < s.n; i++ {
 		s.lentBy((s.me + i) % s.n)
@@ -286,9 +286,9 @@ func (s *sharedCall) lendToAll(in, out []byte) {
 }
 
 // combineLent makes result of what all ranks lend at from.
-func (s *sharedCall) combineLent(mine, result []byte, from int) {
-	for at, to := range s.combined(len(mine)) {
-		s.combine(mine[at:to], result[at:to], func(rank int, dst []byte) bool {
+func (s *boardCall) combineLent(own, result []byte, from int) {
+	for at, to := range s.combined(len(own)) {
+		s.combine(own[at:to], result[at:to], func(rank int, dst []byte) bool {
 			return s.pull(dst, rank, s.lent[rank].in, from+at)
 		})
 	}
@@ -296,7 +296,7 @@ func (s *sharedCall) combineLent(mine, result []byte, from int) {
 
 // allreduceDirect: each rank combines a part, where it is to be, and reads the parts of the others there. In place it
 // overwrites its own part, which no other rank reads before it is complete, and then parts that are complete.
-func (s *sharedCall) allreduceDirect(in, out []byte) {
+func (s *boardCall) allreduceDirect(in, out []byte) {
 	s.lendToAll(in, out)
 	from, to := s.part(s.me, len(in))
 	s.combineLent(in[from:to], out[from:to], from)
@@ -314,12 +314,12 @@ func (s *sharedCall) allreduceDirect(in, out []byte) {
 
 // reduceDirectOfTwo: the root reads what the other rank has, which leaves when that is read, and combines it: the whole
 // at once where the result is to be, if the order does not count and that is another place than the root's own vector.
-func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
-	if s.p.commutative && len(in) >= bothReduce {
+func (s *boardCall) reduceDirectOfTwo(in, out []byte) {
+	if s.p.Commutative && len(in) >= BothReduce {
 		s.reduceByBoth(in, out)
 		return
 	}
-	other := 1 - s.p.root
+	other := 1 - s.p.Root
 	if s.me == other {
 		s.lend(in, nil)
 		s.finish()
@@ -327,14 +327,14 @@ func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
 	}
 	s.enter()
 	there := s.lentBy(other)
-	if s.p.commutative && !s.p.inPlace {
+	if s.p.Commutative && !s.p.InPlace {
 		there = there && s.pull(out, other, s.lent[other].in, 0)
 		if s.enter(); there {
 			s.apply(out, in)
 		}
 		return
 	}
-	for from, to := range s.pieces(len(in), s.slot) {
+	for from, to := range s.pieces(len(in), s.Slot) {
 		s.combine(in[from:to], out[from:to], func(_ int, dst []byte) bool {
 			read := there && s.pull(dst, other, s.lent[other].in, from)
 			if to == len(in) {
@@ -347,15 +347,15 @@ func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
 
 // reduceByBoth: the other rank combines the end of the vector and writes it where the result is to be. It moves that
 // twice, so it is less than a half.
-func (s *sharedCall) reduceByBoth(in, out []byte) {
-	elem := int(s.p.elemSize)
+func (s *boardCall) reduceByBoth(in, out []byte) {
+	elem := int(s.p.ElemSize)
 	other, end := 1-s.me, len(in)/elem*11/16*elem
 	s.lend(in, out)
 	there := s.lentBy(other)
 	s.all()
 	switch {
-	case s.me != s.p.root:
-		for from, to := range s.pieces(len(in)-end, s.slot) {
+	case s.me != s.p.Root:
+		for from, to := range s.pieces(len(in)-end, s.Slot) {
 			from, to := end+from, end+to
 			if sum := s.own[:to-from]; there && s.pull(sum, other, s.lent[other].in, from) {
 				s.apply(sum, in[from:to])
@@ -363,10 +363,10 @@ func (s *sharedCall) reduceByBoth(in, out []byte) {
 			}
 		}
 		s.begin(nil)
-	case s.p.inPlace:
-		for from, to := range s.pieces(end, s.slot) {
-			if its := s.its[:to-from]; there && s.pull(its, other, s.lent[other].in, from) {
-				s.apply(out[from:to], its)
+	case s.p.InPlace:
+		for from, to := range s.pieces(end, s.Slot) {
+			if peer := s.peer[:to-from]; there && s.pull(peer, other, s.lent[other].in, from) {
+				s.apply(out[from:to], peer)
 			}
 		}
 		s.begin(nil)
@@ -381,20 +381,20 @@ func (s *sharedCall) reduceByBoth(in, out []byte) {
 }
 
 // reduceDirect: each rank combines a part of a piece, and publishes it in its slot.
-func (s *sharedCall) reduceDirect(in, out []byte) {
+func (s *boardCall) reduceDirect(in, out []byte) {
 	if s.n == 2 {
 		s.reduceDirectOfTwo(in, out)
 		return
 	}
 	s.lendToAll(in, nil)
-	for from, to := range s.pieces(len(in), (s.slot-s.slot%int(s.p.elemSize))*s.n) {
+	for from, to := range s.pieces(len(in), (s.Slot-s.Slot%int(s.p.ElemSize))*s.n) {
 		low, high := s.part(s.me, to-from)
 		sum := s.own[:high-low]
-		if s.me == s.p.root {
+		if s.me == s.p.Root {
 			sum = out[from+low : from+high]
 		}
 		s.combineLent(in[from+low:from+high], sum, from+low)
-		if s.me != s.p.root {
+		if s.me != s.p.Root {
 			s.begin(sum)
 			continue
 		}
@@ -406,5 +406,5 @@ func (s *sharedCall) reduceDirect(in, out []byte) {
 		}
 		s.all()
 	}
-	s.awaitBegun(s.step) // all have read what they need of the last piece
+	s.awaitBegun(s.Step) // all have read what they need of the last piece
 }

@@ -1,4 +1,4 @@
-package mpi
+package coll
 
 import (
 	"encoding/binary"
@@ -23,71 +23,68 @@ import (
 //
 // With GORUN_COLL_CHECK calls are compared before, and in that messages are waited for that say nothing of the call.
 
-// strays is how a rank sees that. Its methods are called with the engine's lock.
-type strays struct {
-	c *Comm
-	*common
+// mismatchDetector finds ranks whose calls do not go together. Its methods are called with the engine's lock.
+type mismatchDetector struct {
+	g *Group
+	*boardState
 	marked uint32 // how many calls this rank had begun when it looked last, in no call by the board
 }
 
-// numbers is how many numbers blocking and nonblocking calls have before they begin again.
-const numbers = collTag / 2
-
 // by reports whether call i is not after call k.
-func by(i, k uint32) bool { return (k-i)%numbers < numbers/2 }
+func by(i, k uint32) bool { return (k-i)%Numbers < Numbers/2 }
 
-// mark is the line that says which call a rank that sleeps has begun last, by its number plus 1. 0: it does not say.
-func (s *common) mark(rank int) *transport.Line { return s.on.Lines[rank*boardLines+boardDepth] }
+// Mark is the line that says which call a rank that sleeps has begun last, by its number plus 1. 0: it does not say.
+func (s *boardState) Mark(rank int) *transport.Line { return s.On.Lines[rank*boardLines+boardDepth] }
 
 // unmark: the mark of a rank that makes calls by the board, and does not sleep in between, would seem to be of a call
 // to come when half of the numbers are over.
-func (s *common) unmark(me int) {
-	if mark := &s.mark(me).Word; mark.Load() != 0 {
+func (s *boardState) unmark(me int) {
+	if mark := &s.Mark(me).Word; mark.Load() != 0 {
 		mark.Store(0)
 	}
 }
 
 // look finds a rank that does not go together with this one, which is about to sleep at the board (at), or in another
 // wait. why is what the others are told; err is nil if there is none.
-func (a *strays) look(at bool) (rank int, why []byte, err error) {
+func (a *mismatchDetector) look(at bool) (rank int, why []byte, err error) {
 	if at {
 		return a.compare(0)
 	}
 	// Calls that can use the board ask for their turn before their numbers. So if none has it, those that have a number
 	// are over, or go by messages. Between two calls nothing new is to be seen: the others look when they sleep.
-	begun := a.c.colls.number.Load()
-	if begun == a.marked || !a.state.CompareAndSwap(0, turnTaken) {
+	begun := a.g.numbers.count.Load()
+	if begun == a.marked || !a.state.CompareAndSwap(0, queueTaken) {
 		return 0, nil, nil
 	}
 	defer a.looked()
 	a.marked = begun
-	mark := (begun-1)%numbers + 1
-	a.mark(a.c.group.Rank).Word.Store(uint64(mark))
+	mark := (begun-1)%Numbers + 1
+	a.Mark(a.g.Rank).Word.Store(uint64(mark))
 	return a.compare(mark)
 }
 
-// looked ends a turn that was not taken by a call. Requests that came meanwhile may need the engine's lock.
-func (a *strays) looked() {
-	if !a.state.CompareAndSwap(turnTaken, 0) {
-		go a.done()
+// looked gives up the turn that look has taken in the queue. Requests that came meanwhile may need the engine's lock.
+func (a *mismatchDetector) looked() {
+	if !a.state.CompareAndSwap(queueTaken, 0) {
+		go a.leave()
 	}
 }
 
 // compare compares this rank, whose mark that is (0: it waits at the board), with the others.
-func (a *strays) compare(mark uint32) (rank int, why []byte, err error) {
-	me := a.c.group.Rank
-	for i := range a.c.group.Size {
+func (a *mismatchDetector) compare(mark uint32) (rank int, why []byte, err error) {
+	me := a.g.Rank
+	for i := range a.g.Size {
 		if i == me {
 			continue
 		}
 		if mark > 0 {
-			if its, is := a.callOf(i, a.step+1); is && by(its, mark-1) {
-				return a.refused(me, i, mark-1, its)
+			if call, ok := a.callOf(i, a.Step+1); ok && by(call, mark-1) {
+				return a.refused(me, i, mark-1, call)
 			}
 		}
-		if its := a.mark(i).Word.Load(); its > 0 && its <= numbers {
-			if mine, is := a.callOf(me, a.stepOf(i)+1); is && by(mine, uint32(its-1)) {
-				return a.refused(i, me, uint32(its-1), mine)
+		if peer := a.Mark(i).Word.Load(); peer > 0 && peer <= Numbers {
+			if own, ok := a.callOf(me, a.stepOf(i)+1); ok && by(own, uint32(peer-1)) {
+				return a.refused(i, me, uint32(peer-1), own)
 			}
 		}
 	}
@@ -95,16 +92,16 @@ func (a *strays) compare(mark uint32) (rank int, why []byte, err error) {
 }
 
 // stepOf is the last step that a rank has begun.
-func (a *strays) stepOf(rank int) (last uint64) {
+func (a *mismatchDetector) stepOf(rank int) (last uint64) {
 	for step := range uint64(boardDepth) {
-		last = max(last, a.on.Lines[a.line(rank, step)].Word.Load())
+		last = max(last, a.On.Lines[a.line(rank, step)].Word.Load())
 	}
 	return last
 }
 
 // callOf is the number of the call to which a step of a rank belongs, if it has begun it.
-func (a *strays) callOf(rank int, step uint64) (number uint32, is bool) {
-	l := a.on.Lines[a.line(rank, step)]
+func (a *mismatchDetector) callOf(rank int, step uint64) (number uint32, ok bool) {
+	l := a.On.Lines[a.line(rank, step)]
 	if l.Word.Load() != step {
 		return 0, false
 	}
@@ -112,24 +109,24 @@ func (a *strays) callOf(rank int, step uint64) (number uint32, is bool) {
 	if e := binary.LittleEndian.Uint64(l.Bytes[enteredAt:]); uint32(e>>32) == uint32(step) {
 		tag = int64(int32(e)) // it gives nothing
 	}
-	return uint32(tag - collTag), tag >= collTag && tag < collTag+numbers
+	return uint32(tag - FirstTag), tag >= FirstTag && tag < FirstTag+Numbers
 }
 
 // refused: rank i has begun call in, and rank k has made a step of a call at the board, not after that, without it.
-func (a *strays) refused(i, k int, in, made uint32) (rank int, why []byte, err error) {
+func (a *mismatchDetector) refused(i, k int, in, made uint32) (rank int, why []byte, err error) {
 	text := fmt.Sprintf("rank %d has come to collective call %d of %s without a step that rank %d has made on the "+
 		"board in call %d; all ranks make the same collective calls in the same order, with counts that go together "+
-		"(GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)
-	no := &agree.Veto{Class: ErrComm, Text: text}
+		"(GORUN_COLL_CHECK=1 compares them)", i, in+1, a.g.Name(), k, made+1)
+	no := &agree.Veto{Class: mpierr.ErrComm, Text: text}
 	return i, no.Append(nil), mpierr.New("", no.Class, "%s", no.Text)
 }
 
-// callOver reports whether a call by messages is over, since nothing comes any more: the communicator has been freed
+// callEnded reports whether a call by messages is over, since nothing comes any more: the communicator has been freed
 // here, or its ranks have found that their calls do not go together.
-func callOver(failed error) bool {
+func callEnded(failed error) bool {
 	if failed == nil {
 		return false
 	}
 	var told *pml.BoardError // on the heap
-	return errors.Is(failed, ErrComm) || errors.As(failed, &told)
+	return errors.Is(failed, mpierr.ErrComm) || errors.As(failed, &told)
 }

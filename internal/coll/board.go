@@ -1,0 +1,292 @@
+package coll
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Blocking calls of ranks that share a host go, where the table says so (algorithm "shared"), through a board: memory
+// that all of them have mapped (transport.Board). A call is a number of steps, the same at all ranks. In a step each
+// rank raises the word of its line, and with it publishes what it contributes, if it does; then it waits for the words
+// of those whose contributions it needs. To have begun a step means to have read all that one needs of the step before.
+// So what a rank has written in a step stays until all have begun the next one, and a rank can be boardDepth-1 steps
+// ahead of the last.
+//
+// The board is made in the second such call on a communicator, by messages, which is then made by messages as the first
+// was. If it cannot be made, at whichever rank, all calls are made by messages, and in the fourth, the eighth and so on
+// the ranks try again: that follows from their calls on this communicator alone, so all do it in the same one.
+
+const (
+	// boardDepth is for how many steps a rank has lines and slots.
+	boardDepth = 4
+	// boardLines is how many lines a rank has: one for each of these steps, and its mark (mismatch.go).
+	boardLines = boardDepth + 1
+	// A slot has SlotMost bytes, or less where that would be more than boardMost for all ranks. What is longer takes
+	// two.
+	SlotMost  = 64 << 10
+	boardMost = 2 << 20
+	SlotLeast = 4 << 10
+	// slotGap lies between slots, so that short contributions of many ranks are not all in one set of a cache.
+	slotGap = 512
+	// boardRanks is how many ranks can have a board at most.
+	boardRanks = 64
+	// BoardSetup is the call in which the board is made.
+	BoardSetup = 2
+	// BoardsMost is how many bytes the boards of a process take at most, but for what a device adds to each (2 %): as
+	// much as its scratch (scratch.go). That is 29 boards of the most ranks, or 63 of 4 ranks: more than the communicators
+	// on which a program makes calls by turns, and little compared with the memory of a process.
+	BoardsMost = 64 << 20
+
+	// LineRoom is how much of a contribution a line holds, behind the signature and what enter says: as much as is in
+	// the same line of the cache as the word. The next one a processor may fetch for those that look at the word.
+	LineRoom  = 32
+	signed    = 24
+	enteredAt = 16
+	lineBytes = 8 + len(transport.Line{}.Bytes)
+)
+
+// boardState is the board of a communicator, as this rank uses it.
+type boardState struct {
+	callQueue
+	calls int   // that could have used the board, while there was none
+	none  bool  // there will be none: the communicator has been freed
+	err   error // there may be one, at other ranks, but this rank is not of it
+	On    *pml.Board
+
+	Slot  int       // bytes of a slot
+	Step  uint64    // that this rank has begun
+	wide  [2]uint64 // the last even one, and odd one, in which this rank has used two slots
+	begun uint64    // all ranks have begun this one
+	own   []byte    // what this rank combines, if it is not where the result is to be
+	peer  []byte    // what another rank has written: it may change while it is read
+	pairs []collectives.Pair
+	most  int      // sums that combine has at one time
+	sums  [][]byte // all of them but the result's; nil: nothing has been combined
+	lent  []lends  // by each rank; nil: they cannot read and write each other's memory
+
+	Crowded bool // the ranks outnumber the CPUs of their host
+}
+
+// BoardRoom is how many bytes the boards of a process take, and those that it is about to have: ≤ BoardsMost.
+type BoardRoom struct{ used atomic.Int64 }
+
+// Take reserves n bytes, or returns the veto of a rank that has no room for them.
+func (b *BoardRoom) Take(n int) *agree.Veto {
+	if b.used.Add(int64(n)) <= BoardsMost {
+		return nil
+	}
+	b.Give(n)
+	return cannot(fmt.Errorf("a board of %d bytes more than the %d that the boards of a process may take", n, BoardsMost))
+}
+
+// Used returns how many bytes are reserved.
+func (b *BoardRoom) Used() int { return int(b.used.Load()) }
+
+// Give gives n bytes back.
+func (b *BoardRoom) Give(n int) { b.used.Add(-int64(n)) }
+
+// mayHaveBoard reports whether the ranks of g can have a board, as far as all of them know alike. The ranks of an
+// intercommunicator have none: its calls are of several sets of ranks.
+func (g *Group) mayHaveBoard() bool {
+	return g.Both == nil && g.Size > 1 && g.Size <= boardRanks && g.Via() == collectives.SharedMemory
+}
+
+// performOnBoard makes a call that can use the board, and gives p back. If ctx ends the call is finished in the
+// background, on memory of the library's own; then p is not given back.
+func (p *Plan) performOnBoard(ctx context.Context) error {
+	g := p.group
+	turn := g.Board.join() // before the number: see mismatchDetector.look
+	g.numbers.next(p, Blocking)
+	if ctx == nil {
+		p.copyIn()
+		err := p.runQueued(turn)
+		if err == nil {
+			p.copyOut()
+		}
+		p.giveBack()
+		return err
+	}
+	p.useCopies()
+	p.copyIn()
+	err := g.RunDetached(ctx, Blocking.Call(p.Operation), func() error { return p.runQueued(turn) })
+	if err == nil {
+		p.copyOut()
+		p.giveBack()
+	}
+	return err
+}
+
+// runQueued makes the call when it has its turn, through the board or, without one, by messages.
+func (p *Plan) runQueued(turn <-chan struct{}) error {
+	if turn != nil {
+		<-turn
+	}
+	s := &p.group.Board
+	if refused, alone := p.check(); refused != nil {
+		if alone && s.On == nil { // else the ranks that make the call hear of the failed rank through the board
+			p.continueAlone(refused)
+		}
+		s.leave()
+		return refused
+	}
+	if s.err == nil && s.On != nil && (p.ways.shared || s.ReadsBuffers()) {
+		defer s.leave()
+		return p.runOnBoard()
+	}
+	if s.err != nil {
+		defer s.leave()
+		if s.On == nil { // others may have agreed on none, and make their calls by messages
+			p.failed = s.err
+			p.giveUp()
+		}
+		return s.err
+	}
+	if s.On == nil && s.due() && !s.none {
+		if failed := s.setUp(p.group, p.tag); p.failed == nil {
+			p.failed = failed
+		}
+	}
+	s.leave()
+	return p.runByMessages()
+}
+
+// due counts a call, and reports whether the ranks are to make the board in it.
+func (s *boardState) due() bool {
+	s.calls++
+	return s.calls >= BoardSetup && s.calls&(s.calls-1) == 0
+}
+
+// setUp makes the board, if all ranks can. The error is that a rank has failed. Then this rank meets the others no
+// more, and none of them waits for it: all below it in the tree of the meeting have heard the same, and so has the one
+// above it, unless that one is lost to it.
+func (s *boardState) setUp(g *Group, tag int32) error {
+	m := g.Exchange(agree.MakeDup)
+	m.Tag = exchangeTag(tag)
+	t := &ticketing{g: g, lines: g.Size * boardLines, size: dataOf(g.Size)}
+	full := g.Setup.Boards.Take(BoardBytes(g.Size))
+	_, no := m.Round(0, nil, full, t)
+	var own *agree.Veto
+	if no == nil {
+		own = t.join()
+	}
+	if no == nil {
+		_, no = m.Round(0, nil, own, nil)
+	}
+	if no == nil {
+		s.On, s.Slot = t.on, slotOf(g.Size)
+		s.On.Joined()
+		s.mu.Lock()
+		s.stop = func() { t.on.End(agree.FreedError()) }
+		s.mu.Unlock()
+		s.own, s.peer = aligned(s.Slot), aligned(s.Slot)
+		s.pairs, s.most = collectives.Pairs(g.Size)
+		if s.err = s.agree(g); s.err == nil && !g.Setup.Check {
+			s.On.Watch(g.context(), (&mismatchDetector{g: g, boardState: s}).look)
+		}
+		return s.err
+	}
+	if no.Class != mpierr.ErrGroup { // else all have heard that it cannot be made now
+		// All ranks have failed here, or this one has joined and others have the board: these it tells.
+		if s.err = m.FailedIn("", no); t.on != nil {
+			t.on.Give(g.Rank, s.err)
+		}
+	}
+	if t.close(); full == nil {
+		g.Setup.Boards.Give(BoardBytes(g.Size))
+	}
+	return s.err
+}
+
+// slotOf is how many bytes a slot has.
+func slotOf(ranks int) int {
+	slot := SlotMost
+	for slot > SlotLeast && slot*ranks*boardDepth > boardMost {
+		slot /= 2
+	}
+	return slot
+}
+
+// dataOf returns how many bytes the slots of a board take.
+func dataOf(ranks int) int { return (slotOf(ranks) + slotGap) * ranks * boardDepth }
+
+// BoardBytes returns how many bytes a board takes.
+func BoardBytes(ranks int) int { return dataOf(ranks) + ranks*boardLines*lineBytes }
+
+// goesThroughSlots reports whether each piece of the call has at least one element.
+func (k *Key) goesThroughSlots(ranks int) bool {
+	room := slotOf(ranks)
+	if k.Operation == collectives.Alltoall {
+		room /= ranks
+	}
+	return k.ElemSize <= int64(room)
+}
+
+// ticketing is the payload that makes a board at the first rank, and hands its ticket on.
+type ticketing struct {
+	g           *Group
+	size, lines int
+	on          *pml.Board
+	ticket      []byte
+}
+
+func (t *ticketing) members() []int32 {
+	all := make([]int32, t.g.Size)
+	for i := range all {
+		all[i] = int32(t.g.ToWorld(i))
+	}
+	return all
+}
+
+// cannot is the veto of a rank that makes or joins no board.
+func cannot(err error) *agree.Veto { return &agree.Veto{Class: mpierr.ErrGroup, Text: err.Error()} }
+
+func (t *ticketing) Take(int, *agree.Decoder) *agree.Veto { return nil }
+func (t *ticketing) Up() []byte                           { return nil }
+
+func (t *ticketing) Decide() *agree.Veto {
+	var err error
+	if t.on, t.ticket, err = pml.MakeBoard(t.g.Engine, t.members(), t.lines, t.size); err != nil {
+		return cannot(err)
+	}
+	return nil
+}
+
+func (t *ticketing) Down(int) []byte              { return agree.AppendBytes(nil, t.ticket) }
+func (t *ticketing) ReadVerdict(d *agree.Decoder) { t.ticket = d.Bytes() }
+
+func (t *ticketing) join() *agree.Veto {
+	if t.on != nil {
+		return nil // this rank has made it
+	}
+	var err error
+	if t.on, err = pml.JoinBoard(t.g.Engine, t.members(), t.lines, t.size, t.ticket); err != nil {
+		return cannot(err)
+	}
+	return nil
+}
+
+func (t *ticketing) close() {
+	if t.on != nil {
+		t.on.Close()
+	}
+}
+
+// closeBoard gives the board back, when no call uses it.
+func (g *Group) closeBoard() {
+	s := &g.Board
+	s.whenIdle(func() {
+		if s.On != nil {
+			s.On.Close()
+			s.On = nil
+			g.Setup.Boards.Give(BoardBytes(g.Size))
+		}
+		s.none, s.own, s.peer, s.sums = true, nil, nil, nil
+	})
+}

@@ -1,0 +1,154 @@
+package coll
+
+import (
+	"runtime/debug"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/background"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Key is what two calls that can use one plan have in common, except the counts of the v forms.
+type Key struct {
+	Operation            collectives.Operation
+	Root                 int
+	Count, ElemSize      int64
+	Element              *byte // the type of the elements of a reduction; nil: only their size matters
+	InPlace, Commutative bool
+	unattended           bool // the call is not blocking: ranks may compute meanwhile
+}
+
+// Plan is a rank's schedule for one kind of call, and what running it needs. One call at a time owns it.
+type Plan struct {
+	Key
+	group     *Group // on which the call runs
+	params    collectives.Params
+	algorithm *collectives.Algorithm
+	builder   collectives.Builder
+	schedule  *collectives.Schedule // the builder's; nil: no call has needed messages yet
+	Operator  Operator              // of a reduction
+	ways      boardWays             // how a blocking call goes through the board
+
+	// Of the call that owns the plan.
+	attributes []attribute                   // of a call with a root on an intercommunicator: what is compared
+	tag        int32                         // by its number
+	messageTag int32                         // by its number and its operation
+	spaces     [collectives.Tmp + 1][][]byte // In and Out are the caller's buffers, or copies; Tmp is of scratch
+	scratch    *scratch
+	scattered  []scattered    // blocks that the schedule sees packed
+	requests   []*pml.Request // of a round; nil between rounds
+	failed     error          // why this rank has given up; nil: it has not
+
+	TypeName, OperatorName string // with GORUN_COLL_CHECK: what the elements are, and how they are combined
+
+	runningCall // if it is not blocking
+}
+
+func newPlan(g *Group, key *Key, in, out []int64) *Plan {
+	p := &Plan{Key: *key, group: g, scratch: &g.Setup.scratch}
+	p.params = collectives.Params{Rank: g.Rank, Size: g.Size, Root: key.Root, Count: key.Count,
+		ElemSize: key.ElemSize, InPlace: key.InPlace, Unattended: key.unattended, Commutative: key.Commutative,
+		InCounts: in, OutCounts: out, Hosts: g.Hosts(), Low: g.low}
+	if key.Operation.Neighborhood() {
+		p.params.Sources, p.params.Destinations = g.Topology.Neighbours(g.Rank)
+		p.params.Cartesian = g.Topology.IsGrid()
+	}
+	p.params.Board = g.mayHaveBoard() && key.goesThroughSlots(g.Size)
+	p.params.Reads = p.params.Board
+	choose := func() { p.algorithm = g.Setup.Choice.Algorithm(key.Operation, &p.params, g.Via()) }
+	choose()
+	// The call by messages combines in the same order as the call through the board that it replaces.
+	if p.ways.direct = p.algorithm.Needs&collectives.ReadsBuffers != 0; p.ways.direct {
+		p.params.Reads, p.params.ByPairs = false, true
+		choose()
+	}
+	if p.ways.shared = p.algorithm.Needs&collectives.OnBoard != 0; p.ways.shared {
+		p.params.Board, p.params.ByPairs = false, true
+		choose()
+	}
+	return p
+}
+
+// Algorithm returns the name of the algorithm by which a call is made that goes by messages.
+func (g *Group) Algorithm(key *Key) string { return newPlan(g, key, nil, nil).algorithm.Name }
+
+// build readies p for messages: it makes the schedule, the first time, and takes what that combines in. A call through
+// the board needs neither.
+func (p *Plan) build() {
+	if p.schedule == nil {
+		p.schedule = p.builder.Build(p.algorithm, &p.params)
+		p.spaces[collectives.Tmp] = [][]byte{nil}
+	}
+	if tmp := p.spaces[collectives.Tmp]; int64(len(tmp[0])) != p.schedule.Tmp*p.ElemSize {
+		tmp[0] = p.scratch.take(int(p.schedule.Tmp * p.ElemSize))
+	}
+}
+
+// returnScratch gives back what build has taken, if it is long.
+func (p *Plan) returnScratch() {
+	if tmp := p.spaces[collectives.Tmp]; len(tmp) > 0 && len(tmp[0]) > scratchLeast {
+		p.scratch.give(tmp[0])
+		tmp[0] = nil
+	}
+}
+
+// memory is about how many bytes the plan takes. No call uses it.
+func (p *Plan) memory() int64 {
+	const step = 128
+	if p.schedule == nil {
+		return 0
+	}
+	return int64(len(p.spaces[collectives.Tmp][0])) + int64(p.schedule.Messages)*step
+}
+
+// at is the memory of n elements.
+func (p *Plan) at(r collectives.Ref, n int64) []byte {
+	if n == 0 {
+		return nil
+	}
+	return p.spaces[r.Space][r.Block][r.Off*p.ElemSize : (r.Off+n)*p.ElemSize]
+}
+
+// compute does the local steps of a round. An operator that panics ends the call, not the program.
+func (p *Plan) compute(local []collectives.Step) {
+	returned := false
+	defer p.operated(&returned)
+	for i := range local {
+		s := &local[i]
+		dst, src := p.at(s.Dst, s.Len), p.at(s.Src, s.Len)
+		if s.Kind == collectives.Copy {
+			copy(dst, src)
+			continue
+		}
+		with := p.at(s.With, s.Len)
+		switch s.Dst {
+		case s.With:
+			p.Operator.Combine(with, src)
+		case s.Src: // the operator commutes
+			p.Operator.Combine(src, with)
+		default:
+			copy(dst, with)
+			p.Operator.Combine(dst, src)
+		}
+	}
+	returned = true
+}
+
+// operated is deferred where operators are called: the call fails if one has not returned.
+func (p *Plan) operated(returned *bool) {
+	if *returned {
+		return
+	}
+	if r := recover(); r != nil {
+		p.failed = mpierr.New("", mpierr.ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
+		return
+	}
+	p.failed = mpierr.New("", mpierr.ErrOp, background.Goexit)
+}
+
+// Operator combines memory.
+type Operator interface {
+	Combine(inout, in []byte)
+	Forget() // is called when the call is over: the operator may hold memory
+}

@@ -1,0 +1,285 @@
+package coll
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// A call that is not blocking hands its plan to the engine as a request of several rounds (pml.Rounds). The engine
+// posts each round as the one before completes, whether or not a caller is in the library; local steps, the operator
+// included, are done by the goroutine that waits for the request, or by one that the library starts.
+//
+// With a context the rounds work on memory of the library's own: the caller's buffers are copied there in the first
+// round, and back in the last. When the context ends the request does, but not within these two.
+
+// runningCall is what a plan has of a call that is not blocking.
+type runningCall struct {
+	rounds        pml.Rounds
+	ctx           context.Context // nil: no context ends the call
+	way           Way
+	phase         phase
+	round         int                // the next one
+	messages      []collectives.Step // of the round under way
+	local         []collectives.Step
+	inUse         atomic.Bool // from Begin to End: longer than the request is under way, if its context ends
+	callerBuffers [][][]byte  // with a context, also of a blocking call: the caller's In and Out
+
+	compared bool  // the ranks compare the call; what they have found is in the next two
+	refused  error // the call is not made
+	alone    error // it is not known whether others make the call: a rank has failed. No caller waits for this one
+}
+
+// phase is what a call that is not blocking does next.
+type phase uint8
+
+const (
+	phaseIn     phase = iota // the caller's buffers are copied or packed to the library's
+	phaseRounds              // the schedule
+	phaseOut                 // the result is copied or unpacked to the caller's buffers
+	phaseEnd
+)
+
+// Perform makes a blocking call, whose buffers are in p, and gives p back. A nil ctx does not end.
+func (p *Plan) Perform(ctx context.Context) error {
+	g, o := p.group, p.Operation
+	var err error
+	switch {
+	case p.ways.any():
+		err = p.performOnBoard(ctx)
+	case ctx == nil:
+		g.numbers.next(p, Blocking)
+		p.pack()
+		if err = p.run(); err == nil {
+			p.unpack()
+		}
+		p.giveBack()
+	default:
+		err = p.performInContext(ctx)
+	}
+	if err != nil {
+		return g.Wrap(Blocking.Call(o), ranks.Undefined, ranks.Undefined, err)
+	}
+	return nil
+}
+
+// Start starts a nonblocking call, whose buffers are in p. If ctx ends the request does.
+func (p *Plan) Start(ctx context.Context) *pml.Request { return p.launch(ctx, Nonblocking) }
+
+// Prepare makes the request of a persistent call, whose buffers are in p.
+func (p *Plan) Prepare(ctx context.Context) *pml.Request {
+	p.prepare(ctx, Persistent)
+	r := p.rounds.Prepare(ctx, p.group.Engine)
+	if p.compared {
+		p.startComparing()
+	}
+	return r
+}
+
+// Abandoned reports whether the call goes on without its caller. Then a persistent request cannot be started again.
+func (p *Plan) Abandoned() bool {
+	return p.inUse.Load() && (p.alone != nil || p.ctx != nil && p.ctx.Err() != nil)
+}
+
+// Release gives the plan of a persistent request back that is freed, unless something may still use it.
+func (p *Plan) Release() {
+	if !p.compared && !p.inUse.Load() {
+		p.giveBack()
+	}
+}
+
+// performInContext makes a blocking call that a context may end: it is finished in the background then, since the other
+// ranks count on this one. An operator that ends this goroutine leaves the call to its end too.
+func (p *Plan) performInContext(ctx context.Context) error {
+	over := ctx.Err()
+	r, returned := p.launch(ctx, Blocking), false
+	defer func() {
+		if !returned {
+			r.Wait()
+		}
+	}()
+	_, err := r.Wait()
+	if returned = true; over == nil {
+		return err
+	}
+	return over
+}
+
+// launch starts a call that is not persistent. It gives p back when it is over, which may be now.
+func (p *Plan) launch(ctx context.Context, w Way) *pml.Request {
+	p.prepare(ctx, w)
+	compared := p.compared // p may be another call's after the start
+	r := p.rounds.Start(ctx, p.group.Engine)
+	if compared {
+		p.startComparing()
+	}
+	return r
+}
+
+// prepare readies p for calls.
+func (p *Plan) prepare(ctx context.Context, w Way) {
+	g := p.group
+	p.build()
+	g.numbers.next(p, w)
+	p.ctx, p.way = ctx, w
+	p.compared, p.refused, p.alone = g.Setup.Check && g.Size > 1, nil, nil
+	p.rounds.Set(p, g.context(), p.messageTag, p.compared)
+	if ctx != nil {
+		p.useCopies()
+	}
+}
+
+// useCopies puts memory of the library's own in the place of the caller's buffers.
+func (p *Plan) useCopies() {
+	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
+		p.callerBuffers = append(p.callerBuffers, slices.Clone(p.spaces[s]))
+		for i, b := range p.spaces[s] {
+			p.spaces[s][i] = aligned(len(b))
+		}
+	}
+}
+
+// copyIn brings what the caller has to where the schedule has it, and copyOut the result back.
+func (p *Plan) copyIn() {
+	p.pack()
+	for s, blocks := range p.callerBuffers {
+		for i, b := range blocks {
+			copy(p.spaces[s][i], b)
+		}
+	}
+}
+
+func (p *Plan) copyOut() {
+	if p.Operation == collectives.Bcast && p.Root == p.params.Rank {
+		return // it was only read, and others may read it at the same time
+	}
+	if p.callerBuffers != nil {
+		for i, b := range p.callerBuffers[collectives.Out] {
+			copy(b, p.spaces[collectives.Out][i])
+		}
+	}
+	p.unpack()
+}
+
+// startComparing compares the ranks' calls before the first round, on a goroutine of the library. If that may go on
+// when no caller waits for the call, since its context ends or it is persistent and never started, it is none of the
+// operations of callers that are under way at the end of the rank: that waits for it.
+func (p *Plan) startComparing() {
+	if p.ctx != nil || p.way == Persistent {
+		p.group.InBackground("", func() error {
+			p.compareAndRelease()
+			return nil
+		})
+		return
+	}
+	go p.compareAndRelease()
+}
+
+func (p *Plan) compareAndRelease() {
+	p.refused, p.alone = p.compareCalls(p.way)
+	p.rounds.Release(p.group.Engine)
+}
+
+// moved reports whether the schedule works on copies of the caller's buffers, or of some.
+func (p *Plan) moved() bool { return p.callerBuffers != nil || len(p.scattered) > 0 }
+
+// Begin implements pml.Script.
+func (p *Plan) Begin() {
+	p.round, p.failed = 0, nil
+	if p.phase = phaseRounds; p.moved() {
+		p.phase = phaseIn
+	}
+	p.inUse.Store(true)
+	p.group.Background.Begin()
+	if p.ctx != nil {
+		p.group.Process.Open.Begin(p, p.way.Call(p.Operation), p.group.Name())
+	}
+}
+
+// Next implements pml.Script.
+func (p *Plan) Next(r *pml.Rounds) pml.RoundKind {
+	switch {
+	case p.phase == phaseIn:
+		return pml.RoundMemory
+	case r.Held():
+		return pml.RoundHeld
+	case p.phase == phaseEnd:
+		return pml.RoundOver
+	case p.alone != nil && p.failed == nil:
+		p.failed = p.alone
+		p.group.Process.Open.Begin(p, "", p.group.Name())
+		r.Lose(p.group.Engine, p.alone)
+	}
+	if p.refused != nil || p.round == p.schedule.Rounds || callEnded(p.failed) {
+		if p.phase = phaseEnd; !p.moved() || p.refused != nil || p.failed != nil || r.Lost() {
+			return pml.RoundOver
+		}
+		p.phase = phaseOut
+		return pml.RoundMemory
+	}
+	p.messages, p.local = p.schedule.Round(p.round)
+	p.round++
+	e := p.group.Engine
+	for i := range p.messages {
+		if m := &p.messages[i]; m.Kind == collectives.Recv {
+			r.Recv(e, i, p.peer(m), p.into(m))
+		}
+	}
+	for i := range p.messages {
+		if m := &p.messages[i]; m.Kind == collectives.Send {
+			r.Send(e, i, p.peer(m), p.payload(m))
+		}
+	}
+	if len(p.local) == 0 || p.failed != nil {
+		return pml.RoundMessages
+	}
+	return pml.RoundWork
+}
+
+// Got implements pml.Script.
+func (p *Plan) Got(i int, st pml.Status, err error) {
+	if i >= 0 && p.messages[i].Kind == collectives.Recv {
+		p.received(&p.messages[i], st, err)
+	} else {
+		p.sent(err)
+	}
+}
+
+// Work implements pml.Script.
+func (p *Plan) Work() {
+	switch p.phase {
+	case phaseIn:
+		p.copyIn()
+		p.phase = phaseRounds
+	case phaseOut:
+		p.phase = phaseEnd
+		p.copyOut()
+	default:
+		if p.failed == nil {
+			p.compute(p.local)
+		}
+	}
+}
+
+// End implements pml.Script.
+func (p *Plan) End(lost bool) error {
+	g, err := p.group, p.failed
+	if p.refused != nil {
+		err = p.refused
+	}
+	if p.ctx != nil || p.alone != nil {
+		g.Process.Open.End(p, err)
+	}
+	own := p.way != Persistent
+	if p.inUse.Store(false); own { // else Release may give it to another call now
+		p.giveBack()
+	}
+	if then := g.Background.End(); then != nil {
+		go then() // it calls the engine
+	}
+	return err
+}
