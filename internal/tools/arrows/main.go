@@ -4,9 +4,8 @@
 //
 // A room is a file of the root package, of pml or of launcher, the packages with many files, or any other package. An
 // arrow leads from a room to one that it imports, or, between files of a package, whose functions, types, variables,
-// constants and methods it names. Rooms stand in the order in which the fewest arrows run back up, as far as a greedy
-// search finds it (Eades, Lin and Smyth): an arrow that does belongs to a circle. Methods count where one file of the
-// package alone defines that name.
+// constants and methods it uses, as Go's type checker resolves the names. Rooms stand in the order in which the fewest
+// arrows run back up, as far as a greedy search finds it (Eades, Lin and Smyth): an arrow that does belongs to a circle.
 //
 // Tests, kits of tests, programs of the folder examples and generated files are no rooms. -v lists the arrows that run
 // back up.
@@ -23,6 +22,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"maps"
 	"os"
@@ -39,6 +39,7 @@ var byFile = map[string]bool{".": true, "pml": true, "launcher": true}
 
 // house is what has been read.
 type house struct {
+	fset    *token.FileSet
 	files   map[string][]*source // by folder
 	arrows  map[[2]string]bool
 	lines   map[string]int
@@ -76,7 +77,7 @@ func main() {
 }
 
 func newHouse() *house {
-	return &house{files: map[string][]*source{}, arrows: map[[2]string]bool{}, lines: map[string]int{},
+	return &house{fset: token.NewFileSet(), files: map[string][]*source{}, arrows: map[[2]string]bool{}, lines: map[string]int{},
 		defines: map[string]map[string]string{}}
 }
 
@@ -85,9 +86,9 @@ func (h *house) backward() (order []string, back [][2]string) {
 	for dir, files := range h.files {
 		for _, f := range files {
 			h.imports(dir, f)
-			if byFile[dir] {
-				h.names(dir, f)
-			}
+		}
+		if byFile[dir] {
+			h.between(dir)
 		}
 	}
 	order = h.order()
@@ -128,7 +129,7 @@ func (h *house) read(dir string) error {
 }
 
 func (h *house) add(name, text string) error {
-	f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)
+	f, err := parser.ParseFile(h.fset, name, text, parser.SkipObjectResolution)
 	if err != nil || ast.IsGenerated(f) {
 		return err
 	}
@@ -205,16 +206,33 @@ func (h *house) imports(dir string, f *source) {
 	}
 }
 
-// names draws the arrows between files of a package.
-func (h *house) names(dir string, f *source) {
-	ast.Inspect(f.ast, func(n ast.Node) bool {
-		if id, is := n.(*ast.Ident); is {
-			if to := h.defines[dir][id.Name]; to != "" {
-				h.arrow(f.name, to)
-			}
+// between draws the arrows between the files of a package. Other packages are not read: a name of theirs stays
+// unresolved, and leads to no file of this one. Twins for other systems define names twice; the first counts.
+func (h *house) between(dir string) {
+	var files []*ast.File
+	for _, f := range h.files[dir] {
+		files = append(files, f.ast)
+	}
+	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
+	conf := types.Config{Importer: nothing{}, Error: func(error) {}, DisableUnusedImportCheck: true}
+	pkg, _ := conf.Check(dir, h.fset, files, &info)
+	for id, o := range info.Uses {
+		if f, is := o.(*types.Func); is {
+			o = f.Origin()
 		}
-		return true
-	})
+		if method, is := o.(*types.Func); o.Pkg() == pkg && (o.Parent() == pkg.Scope() || is && method.Signature().Recv() != nil) {
+			h.arrow(h.fset.Position(id.Pos()).Filename, h.fset.Position(o.Pos()).Filename)
+		}
+	}
+}
+
+// nothing imports empty packages.
+type nothing struct{}
+
+func (nothing) Import(p string) (*types.Package, error) {
+	empty := types.NewPackage(p, path.Base(p))
+	empty.MarkComplete()
+	return empty, nil
 }
 
 func (h *house) arrow(from, to string) {
