@@ -494,9 +494,11 @@ func (e *Engine) attend() {
 			if e.arm(); e.wait.needs(&e.load) == needNothing && !e.links.hears() {
 				return
 			}
-			if e.asked() { // a peer can keep a device from being armed
-				e.pause(stepOffer)
+			if !e.asked() {
+				continue
 			}
+			next = stepOffer // a peer can keep a device from being armed
+			fallthrough
 		default:
 			e.wait.yieldWatcher()
 			e.pause(next)

@@ -594,6 +594,10 @@ func TestDeviceThatCannotBeArmed(t *testing.T) {
 		if e.Pending() != 1 {
 			t.Error("the receive is over")
 		}
+		if e.lock(); e.wait.watching() {
+			t.Error("a caller has the lock, and the watcher counts as the one that does what is done")
+		}
+		e.unlock()
 	}
 	w.d[0].awake.Store(false)
 	if err := w.e[1].Send(nil, 1, 0, 1, nil, Standard); err != nil {
