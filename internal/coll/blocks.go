@@ -114,6 +114,6 @@ func (p *Plan) CheckBlocks(op string) (*Plan, error) {
 // overlapping gives back the plan of a call whose buffers share memory, and returns the error of that.
 func (p *Plan) overlapping(op string) error {
 	p.giveBack()
-	return mpierr.On(mpierr.New(op, mpierr.ErrBuffer, "what is received shares memory with what is sent, or received from "+
-		"another rank; in place send is nil, or recv at the root of a scatter"), p.group.Name())
+	return mpierr.On(mpierr.New(op, mpierr.ErrBuffer, "a receive buffer shares memory with the send buffer, or with "+
+		"another receive buffer; for a call in place pass nil for send (for recv at the root of a scatter)"), p.group.Name())
 }
