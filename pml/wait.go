@@ -425,7 +425,6 @@ func (e *Engine) arm() {
 }
 
 func (e *Engine) armFor(n need) {
-	found := 0
 	for tries := 0; tries < 8 && n != needWatcher; tries++ {
 		level := transport.Urgent
 		if n == needAny {
@@ -436,14 +435,10 @@ func (e *Engine) armFor(n need) {
 			return
 		}
 		e.wait.isNot()
-		found += e.progress()
+		e.progress()
 		if n = e.wait.needs(&e.load); n == needNothing {
 			return
 		}
-	}
-	if found == 0 && e.load.ended && e.load.outstanding|e.load.pending|e.load.stalled == 0 {
-		e.load.ended = false // its device is closed
-		return
 	}
 	if e.wait.wakeWatcher() {
 		e.sleep.Interrupt()

@@ -627,6 +627,26 @@ func TestReturnWhileArmed(t *testing.T) {
 	}
 }
 
+// A rank that has returned reads what others send, also when its device could not be armed for a while: their last
+// packets, such as credit, find no room otherwise.
+func TestReturnedRankReads(t *testing.T) {
+	w := newRanks(t, 2, Config{})
+	w.d[0].awake.Store(true)
+	w.e[0].Return()
+	for w.d[0].arms.Load() < 100 {
+		runtime.Gosched()
+	}
+	w.d[0].awake.Store(false)
+	for tag := range int32(5) {
+		if err := w.e[1].Send(nil, 1, 0, tag, nil, Standard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for w.e[0].Stats().Unexpected < 5 {
+		runtime.Gosched()
+	}
+}
+
 // After Close every call is refused, and none touches the device.
 func TestAfterClose(t *testing.T) {
 	w := newRanks(t, 2, Config{})
