@@ -41,7 +41,7 @@ func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 	s := agree.NewSplit(&c.group.Group, host, 0)
 	s.Arrange = grid.order
 	return c.create(plan{kind: agree.MakeCart, args: fmt.Append(args, reorder), bad: bad, g: s,
-		members: func() *ranks.Set { return s.Members }, finish: func(made *shared) { made.group.Topology = grid }})
+		members: func() *ranks.Set { return s.Members }, finish: func(made *commState) { made.group.Topology = grid }})
 }
 
 func (g *cart) size() int {
@@ -243,7 +243,7 @@ func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 	}
 	s := agree.NewSplit(&c.group.Group, color, key)
 	return c.create(plan{kind: agree.MakeCartSub, args: fmt.Append(nil, keep), bad: bad, g: s,
-		members: func() *ranks.Set { return s.Members }, finish: func(made *shared) { made.group.Topology = sub }})
+		members: func() *ranks.Set { return s.Members }, finish: func(made *commState) { made.group.Topology = sub }})
 }
 
 // Neighbours returns the neighbours of a rank along each dimension: below and above; §8.6.

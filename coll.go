@@ -41,7 +41,7 @@ func (c *Comm) keep(p *coll.Plan, err error) (*Request, error) {
 
 // mistaken returns err, after the other ranks have heard of it if calls are compared.
 func (c *Comm) mistaken(w coll.Way, err error) error {
-	if c == nil || c.shared == nil {
+	if c == nil || c.commState == nil {
 		return err
 	}
 	return c.group.Mistaken(c.ctx, w, err)

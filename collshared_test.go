@@ -694,13 +694,16 @@ func TestSharedApart(t *testing.T) {
 		{"a call too few", func(*Comm) error { return nil }, allreduce(20), ErrComm, "call 3, Allreduce"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			var told sync.WaitGroup
+			var met, told sync.WaitGroup
+			met.Add(3)
 			told.Add(3)
 			overLoop(t)(3, func(w *Comm) {
 				c := ok(w.Dup())
 				for range coll.BoardSetup {
 					must(Barrier(c))
 				}
+				met.Done()
+				met.Wait() // a rank that still waits in the Barrier could hear of the next call
 				call := x.rest
 				if c.Rank() == 1 {
 					call = x.one

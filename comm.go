@@ -29,16 +29,16 @@ const MaxTag = math.MaxInt32
 
 // Comm is a communicator: an ordered group of ranks; §7. No message of one communicator matches a receive of another.
 type Comm struct {
-	*shared
+	*commState
 	ctx context.Context // nil: calls are not ended by a context
-	// usual is shared, or nil: that calls need a closer look, or a context may end them.
-	usual *shared
+	// usual is the commState, or nil: calls need a closer look, or a context may end them.
+	usual *commState
 
 	landing *landing // not nil: this is the Comm of one IrecvLayout, whose message is to be unpacked
 }
 
-// shared is what the Comms that WithContext makes have in common.
-type shared struct {
+// commState is the state that all Comms of a communicator share: WithContext makes others.
+type commState struct {
 	group coll.Group
 
 	freed atomic.Bool
@@ -48,7 +48,7 @@ type shared struct {
 
 // Rank returns the caller's rank in the communicator, 0 … Size-1, or Undefined if c is nil; §7.4.1.
 func (c *Comm) Rank() int {
-	if c == nil || c.shared == nil {
+	if c == nil || c.commState == nil {
 		return Undefined
 	}
 	return c.group.Rank
@@ -58,7 +58,7 @@ func (c *Comm) Rank() int {
 // §7.4.1.
 func (c *Comm) Size() int {
 	switch {
-	case c == nil || c.shared == nil:
+	case c == nil || c.commState == nil:
 		return 0
 	case c.group.Local != nil:
 		return int(c.group.Local.N)
@@ -69,7 +69,7 @@ func (c *Comm) Size() int {
 // Name returns the name of the communicator in errors and logs; §7.8. It is the name that SetName set, "world", or the
 // parent's name with a suffix, and "" if c is nil.
 func (c *Comm) Name() string {
-	if c == nil || c.shared == nil {
+	if c == nil || c.commState == nil {
 		return ""
 	}
 	return c.group.Name()
@@ -104,15 +104,15 @@ func (c *Comm) SetAttr(key, value any) error {
 
 // Attr returns the value that SetAttr attached under key, or nil; §7.7.2.
 func (c *Comm) Attr(key any) any {
-	if c == nil || c.shared == nil || key == nil || !reflect.TypeOf(key).Comparable() {
+	if c == nil || c.commState == nil || key == nil || !reflect.TypeOf(key).Comparable() {
 		return nil
 	}
 	v, _ := c.attrs.Load(key)
 	return v
 }
 
-func newComm(s *shared, ctx context.Context) *Comm {
-	c := &Comm{shared: s, ctx: ctx}
+func newComm(s *commState, ctx context.Context) *Comm {
+	c := &Comm{commState: s, ctx: ctx}
 	if ctx == nil {
 		c.usual = s
 	}
@@ -128,14 +128,14 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 		return nil // calls on nil are ErrComm
 	}
 	if ctx == nil || ctx.Done() == nil {
-		return newComm(c.shared, nil)
+		return newComm(c.commState, nil)
 	}
-	return newComm(c.shared, ctx)
+	return newComm(c.commState, ctx)
 }
 
-// usualSend is what c shares if these arguments are correct and usual: no ProcNull, no context. If it is nil, checkSend
+// usualSend returns c's state if these arguments are correct and usual: no ProcNull, no context. If it is nil, checkSend
 // decides.
-func (c *Comm) usualSend(dest, tag int) *shared {
+func (c *Comm) usualSend(dest, tag int) *commState {
 	if c == nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (c *Comm) usualSend(dest, tag int) *shared {
 }
 
 // usualRecv is usualSend where rank and tag may be wildcards, which are -1.
-func (c *Comm) usualRecv(source, tag int) *shared {
+func (c *Comm) usualRecv(source, tag int) *commState {
 	if c == nil {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (c *Comm) rankError(op string, rank int, source bool) error {
 
 // usable reports why c cannot be used: nil, freed, finalized, or its context has ended.
 func (c *Comm) usable(op string) *Error {
-	if c != nil && c.shared != nil && c.ctx == nil && !c.freed.Load() {
+	if c != nil && c.commState != nil && c.ctx == nil && !c.freed.Load() {
 		return nil
 	}
 	return c.unusable(op)
@@ -244,7 +244,7 @@ func (c *Comm) usable(op string) *Error {
 // unusable is usable of a communicator that is not, or that has a context.
 func (c *Comm) unusable(op string) *Error {
 	switch {
-	case c == nil || c.shared == nil:
+	case c == nil || c.commState == nil:
 		return mpierr.New(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
 	case c.freed.Load() && c.group.Context == 0:
 		return mpierr.New(op, ErrInit, "called after Finalize")
@@ -263,7 +263,7 @@ func (c *Comm) valid(op string) *Error {
 	if c == nil {
 		return c.usable(op)
 	}
-	return (&Comm{shared: c.shared}).usable(op)
+	return (&Comm{commState: c.commState}).usable(op)
 }
 
 // intra reports why a call that is for communicators of one group cannot be made. It does not regard the context: see
@@ -280,7 +280,7 @@ func (c *Comm) intra(op string) *Error {
 }
 
 // IsInter reports whether c is an intercommunicator; §7.6.1.
-func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.group.Local != nil }
+func (c *Comm) IsInter() bool { return c != nil && c.commState != nil && c.group.Local != nil }
 
 // Free releases the communicator; §7.4.3. It drops messages that were sent to this rank and not received, and messages
 // that arrive later; their sends complete. Receives that wait on the communicator end with ErrComm. A collective call
@@ -327,7 +327,7 @@ type (
 
 // Stats returns the counters of this rank since it joined, for all its communicators together; zeros if c is nil.
 func (c *Comm) Stats() Stats {
-	if c == nil || c.shared == nil || c.group.Engine == nil {
+	if c == nil || c.commState == nil || c.group.Engine == nil {
 		return Stats{}
 	}
 	return c.group.Engine.Stats()
@@ -336,7 +336,7 @@ func (c *Comm) Stats() Stats {
 // Transport returns the name of the transport to the other ranks: "shm", "tcp", or "shm+tcp" if only some of them are
 // on this host; "loop" under RunLocal and in a world of one.
 func (c *Comm) Transport() string {
-	if c == nil || c.shared == nil || c.group.Engine == nil {
+	if c == nil || c.commState == nil || c.group.Engine == nil {
 		return ""
 	}
 	return c.group.Engine.Transport()

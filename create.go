@@ -15,7 +15,7 @@ import (
 // without this rank, and the call counts as in Barrier.
 func (c *Comm) Dup() (*Comm, error) {
 	return c.create(plan{kind: agree.MakeDup, members: func() *ranks.Set { return c.group.Members() },
-		finish: func(s *shared) { c.group.Duplicate(&s.group) }})
+		finish: func(s *commState) { c.group.Duplicate(&s.group) }})
 }
 
 // plan is a collective call that makes a communicator.
@@ -25,7 +25,7 @@ type plan struct {
 	bad     *Error // the mistake of this caller, or nil
 	g       agree.Payload
 	members func() *ranks.Set // of the communicator of this rank, when all have been heard; nil: there is none
-	finish  func(*shared)     // adds what it has beyond ranks and a number; may be nil
+	finish  func(*commState)  // adds what it has beyond ranks and a number; may be nil
 	// after is what the ranks do when they have it; may be nil.
 	after func(m *agree.Exchange, made *Comm) *agree.Veto
 }
@@ -66,11 +66,11 @@ func (c *Comm) create(p plan) (*Comm, error) {
 
 // child is the communicator with a number that its ranks have agreed upon; nil: this rank is none of them, and keeps
 // the number until all have voted.
-func (c *Comm) child(kind agree.Creation, id uint32, members *ranks.Set, finish func(*shared)) *Comm {
+func (c *Comm) child(kind agree.Creation, id uint32, members *ranks.Set, finish func(*commState)) *Comm {
 	if members == nil || members.Find(c.group.WorldRank) == Undefined {
 		return nil
 	}
-	s := &shared{}
+	s := &commState{}
 	c.group.Derive(&s.group, members, id)
 	name := fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
 	s.group.SetName(name)
@@ -187,7 +187,7 @@ func (c *Comm) Compare(d *Comm) (Comparison, error) {
 			return Unequal, err
 		}
 	}
-	if c.shared == d.shared {
+	if c.commState == d.commState {
 		return Ident, nil
 	}
 	if (c.group.Local == nil) != (d.group.Local == nil) {

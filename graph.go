@@ -91,7 +91,7 @@ func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	}
 	return c.create(plan{kind: agree.MakeGraph, args: agree.AppendInts(nil, agree.HashOf(args)), bad: bad,
 		members: members,
-		finish:  func(s *shared) { s.group.Topology = g }})
+		finish:  func(s *commState) { s.group.Topology = g }})
 }
 
 // lopsided names two nodes, one of which has the other more often as a neighbour.
@@ -160,7 +160,7 @@ func (c *Comm) adjacent(kind agree.Creation, given *distGraph) (*Comm, error) {
 	g := &distGraph{slices.Clone(given.sources), slices.Clone(given.destinations),
 		Weights{slices.Clone(given.weights.Sources), slices.Clone(given.weights.Destinations)}, given.weighted}
 	p := plan{kind: kind, bad: bad, members: func() *ranks.Set { return c.group.Members() },
-		finish: func(s *shared) { s.group.Peers, s.group.Topology = c.group.Peers, g }}
+		finish: func(s *commState) { s.group.Peers, s.group.Topology = c.group.Peers, g }}
 	if c.group.Setup.Check {
 		p.after = func(m *agree.Exchange, made *Comm) *agree.Veto { return matchEdges(m, made, g) }
 	}
@@ -266,7 +266,7 @@ func (c *Comm) distGraph(kind agree.Creation, edges []Edge, weights []int) (*Com
 	}
 	g := &distGraph{weighted: kind == agree.MakeDistGraphWeighted}
 	return c.create(plan{kind: kind, bad: bad, members: func() *ranks.Set { return c.group.Members() },
-		finish: func(s *shared) { s.group.Peers, s.group.Topology = c.group.Peers, g },
+		finish: func(s *commState) { s.group.Peers, s.group.Topology = c.group.Peers, g },
 		after:  func(m *agree.Exchange, made *Comm) *agree.Veto { return tellEdges(m, made, edges, weights, g) }})
 }
 

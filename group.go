@@ -40,7 +40,7 @@ type Range struct{ First, Last, Stride int }
 
 // Group returns the group of the communicator, the local group of an intercommunicator, and nil if c is nil; §7.3.2.
 func (c *Comm) Group() *Group {
-	if c == nil || c.shared == nil {
+	if c == nil || c.commState == nil {
 		return nil
 	}
 	return c.groupOf(c.group.Members())

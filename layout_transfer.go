@@ -83,7 +83,7 @@ func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request,
 		return c.request(opIrecvLayout, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
 			int32(tag), buf)), nil
 	}
-	c = &Comm{shared: c.shared, ctx: c.ctx, landing: later}
+	c = &Comm{commState: c.commState, ctx: c.ctx, landing: later}
 	return c.request(opIrecvLayout, source, tag,
 		c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later)), nil
 }

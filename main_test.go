@@ -309,8 +309,8 @@ func reexecFails(t *testing.T, role string, env ...string) (output string, code 
 
 // lookAlike is a communicator of all ranks that no agreement has made.
 func lookAlike(w *Comm, name string, number uint32) *Comm {
-	s := &shared{}
+	s := &commState{}
 	w.group.Derive(&s.group, w.group.Members(), number)
 	s.group.SetName(name)
-	return &Comm{shared: s}
+	return &Comm{commState: s}
 }

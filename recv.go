@@ -50,7 +50,7 @@ func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
 
 // checkRecv reports which argument of a receive is wrong, T included.
 func checkRecv[T any](c *Comm, op string, source, tag int) error {
-	if c == nil || c.shared == nil || c.ctx != nil || uint(source) >= uint(c.group.Size) || uint(tag) > MaxTag ||
+	if c == nil || c.commState == nil || c.ctx != nil || uint(source) >= uint(c.group.Size) || uint(tag) > MaxTag ||
 		c.freed.Load() {
 		if err := c.checkRecv(op, source, tag); err != nil {
 			return err

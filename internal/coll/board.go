@@ -1,7 +1,6 @@
 package coll
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 
@@ -12,40 +11,40 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Blocking calls of ranks that share a host go, where the table says so (algorithm "shared"), through a board: memory
+// Where the table says so (algorithm "shared"), blocking calls of ranks that share a host go through a board: memory
 // that all of them have mapped (transport.Board). A call is a number of steps, the same at all ranks. In a step each
-// rank raises the word of its line, and with it publishes what it contributes, if it does; then it waits for the words
-// of those whose contributions it needs. To have begun a step means to have read all that one needs of the step before.
-// So what a rank has written in a step stays until all have begun the next one, and a rank can be boardDepth-1 steps
-// ahead of the last.
+// rank raises the word of its line. With the word it publishes its contribution, if it has one. Then it waits for the
+// words of the ranks whose contributions it needs. A rank that has begun a step has read all that it needs of the step
+// before. So a contribution stays until all ranks have begun the next step, and a rank can be boardDepth-1 steps ahead
+// of the last one.
 //
-// The board is made in the second such call on a communicator, by messages, which is then made by messages as the first
-// was. If it cannot be made, at whichever rank, all calls are made by messages, and in the fourth, the eighth and so on
-// the ranks try again: that follows from their calls on this communicator alone, so all do it in the same one.
+// The ranks make the board by messages, in the second such call on a communicator, and make this call by messages like
+// the first. If a rank cannot make or join it, all calls go by messages, and the ranks try again in the fourth call,
+// the eighth and so on. Each rank counts its calls on the communicator, so all try in the same call.
 
 const (
-	// boardDepth is for how many steps a rank has lines and slots.
+	// boardDepth is the number of steps for which a rank has lines and slots.
 	boardDepth = 4
-	// boardLines is how many lines a rank has: one for each of these steps, and its mark (mismatch.go).
+	// boardLines is the number of lines of a rank: one for each of these steps, and its mark (mismatch.go).
 	boardLines = boardDepth + 1
-	// A slot has SlotMost bytes, or less where that would be more than boardMost for all ranks. What is longer takes
-	// two.
+	// A slot has SlotMost bytes, or less where that would be more than boardMost for all ranks. A longer contribution
+	// takes two slots.
 	SlotMost  = 64 << 10
 	boardMost = 2 << 20
 	SlotLeast = 4 << 10
-	// slotGap lies between slots, so that short contributions of many ranks are not all in one set of a cache.
+	// slotGap lies between slots, so that short contributions of many ranks do not share one set of a cache.
 	slotGap = 512
-	// boardRanks is how many ranks can have a board at most.
+	// boardRanks is the largest number of ranks that can have a board.
 	boardRanks = 64
 	// BoardSetup is the call in which the board is made.
 	BoardSetup = 2
-	// BoardsMost is how many bytes the boards of a process take at most, but for what a device adds to each (2 %): as
-	// much as its scratch (scratch.go). That is 29 boards of the most ranks, or 63 of 4 ranks: more than the communicators
+	// BoardsMost is the limit of the bytes that the boards of a process take, as much as its scratch (scratch.go); a
+	// device adds 2 % to each. It has room for 29 boards of the most ranks, or 63 of 4 ranks: more than the communicators
 	// on which a program makes calls by turns, and little compared with the memory of a process.
 	BoardsMost = 64 << 20
 
-	// LineRoom is how much of a contribution a line holds, behind the signature and what enter says: as much as is in
-	// the same line of the cache as the word. The next one a processor may fetch for those that look at the word.
+	// LineRoom is how many bytes of a contribution a line holds, behind the signature and the bytes of enter: as many as
+	// lie in the cache line of the word. A processor may fetch the next cache line for the ranks that look at the word.
 	LineRoom  = 32
 	signed    = 24
 	enteredAt = 16
@@ -55,26 +54,26 @@ const (
 // boardState is the board of a communicator, as this rank uses it.
 type boardState struct {
 	callQueue
-	calls int   // that could have used the board, while there was none
-	none  bool  // there will be none: the communicator has been freed
-	err   error // there may be one, at other ranks, but this rank is not of it
+	calls int   // which could have used the board, while there was none
+	none  bool  // there will be no board: the communicator has been freed
+	err   error // other ranks may have a board, and this rank has no part in it
 	On    *pml.Board
 
 	Slot  int       // bytes of a slot
-	Step  uint64    // that this rank has begun
+	Step  uint64    // the last one that this rank has begun
 	wide  [2]uint64 // the last even one, and odd one, in which this rank has used two slots
-	begun uint64    // all ranks have begun this one
-	own   []byte    // what this rank combines, if it is not where the result is to be
-	peer  []byte    // what another rank has written: it may change while it is read
+	begun uint64    // a step that all ranks have begun
+	own   []byte    // sums of this rank that are not combined in the place of the result
+	peer  []byte    // a copy of another rank's contribution, which may change while it is read
 	pairs []collectives.Pair
 	most  int      // sums that combine has at one time
-	sums  [][]byte // all of them but the result's; nil: nothing has been combined
+	sums  [][]byte // all except the result's; nil: nothing has been combined
 	lent  []lends  // by each rank; nil: they cannot read and write each other's memory
 
 	Crowded bool // the ranks outnumber the CPUs of their host
 }
 
-// BoardRoom is how many bytes the boards of a process take, and those that it is about to have: ≤ BoardsMost.
+// BoardRoom counts the bytes of the boards that a process has and is about to have: ≤ BoardsMost.
 type BoardRoom struct{ used atomic.Int64 }
 
 // Take reserves n bytes, or returns the veto of a rank that has no room for them.
@@ -96,31 +95,6 @@ func (b *BoardRoom) Give(n int) { b.used.Add(-int64(n)) }
 // intercommunicator have none: its calls are of several sets of ranks.
 func (g *Group) mayHaveBoard() bool {
 	return g.Both == nil && g.Size > 1 && g.Size <= boardRanks && g.Via() == collectives.SharedMemory
-}
-
-// performOnBoard makes a call that can use the board, and gives p back. If ctx ends the call is finished in the
-// background, on memory of the library's own; then p is not given back.
-func (p *Plan) performOnBoard(ctx context.Context) error {
-	g := p.group
-	turn := g.Board.join() // before the number: see mismatchDetector.look
-	g.numbers.next(p, Blocking)
-	if ctx == nil {
-		p.copyIn()
-		err := p.runQueued(turn)
-		if err == nil {
-			p.copyOut()
-		}
-		p.giveBack()
-		return err
-	}
-	p.useCopies()
-	p.copyIn()
-	err := g.RunDetached(ctx, Blocking.Call(p.Operation), func() error { return p.runQueued(turn) })
-	if err == nil {
-		p.copyOut()
-		p.giveBack()
-	}
-	return err
 }
 
 // runQueued makes the call when it has its turn, through the board or, without one, by messages.
@@ -163,9 +137,9 @@ func (s *boardState) due() bool {
 	return s.calls >= BoardSetup && s.calls&(s.calls-1) == 0
 }
 
-// setUp makes the board, if all ranks can. The error is that a rank has failed. Then this rank meets the others no
-// more, and none of them waits for it: all below it in the tree of the meeting have heard the same, and so has the one
-// above it, unless that one is lost to it.
+// setUp makes the board, if all ranks can. The error is that a rank has failed. Then this rank leaves the exchange, and
+// no rank waits for it: all ranks below it in the tree of the exchange have heard the same, and so has its parent,
+// unless it has lost that.
 func (s *boardState) setUp(g *Group, tag int32) error {
 	m := g.Exchange(agree.MakeDup)
 	m.Tag = exchangeTag(tag)
@@ -204,7 +178,7 @@ func (s *boardState) setUp(g *Group, tag int32) error {
 	return s.err
 }
 
-// slotOf is how many bytes a slot has.
+// slotOf returns the size of a slot.
 func slotOf(ranks int) int {
 	slot := SlotMost
 	for slot > SlotLeast && slot*ranks*boardDepth > boardMost {
@@ -228,7 +202,7 @@ func (k *Key) goesThroughSlots(ranks int) bool {
 	return k.ElemSize <= int64(room)
 }
 
-// ticketing is the payload that makes a board at the first rank, and hands its ticket on.
+// ticketing is the payload of an exchange: the first rank makes a board, and hands its ticket on.
 type ticketing struct {
 	g           *Group
 	size, lines int
@@ -244,7 +218,7 @@ func (t *ticketing) members() []int32 {
 	return all
 }
 
-// cannot is the veto of a rank that makes or joins no board.
+// cannot returns the veto of a rank that cannot make or join a board.
 func cannot(err error) *agree.Veto { return &agree.Veto{Class: mpierr.ErrGroup, Text: err.Error()} }
 
 func (t *ticketing) Take(int, *agree.Decoder) *agree.Veto { return nil }
@@ -278,7 +252,7 @@ func (t *ticketing) close() {
 	}
 }
 
-// closeBoard gives the board back, when no call uses it.
+// closeBoard gives the board back when no call uses it.
 func (g *Group) closeBoard() {
 	s := &g.Board
 	s.whenIdle(func() {

@@ -12,10 +12,10 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// With GORUN_COLL_CHECK ranks first tell each other what they call: up a binomial tree to rank 0, and down again
-// whether that goes together. A call that does not is an error at all ranks, which names two that differ, and leaves
-// nothing under way. So is a call that cannot be made at some rank, for what its caller gives. What each rank has for
-// each other one, in Gatherv, Scatterv and Alltoallv, is compared at rank 0.
+// With GORUN_COLL_CHECK the ranks first exchange what they call: it goes up a binomial tree to rank 0, and the verdict
+// comes down. If two ranks differ, the call is an error at all ranks, which names the two, and leaves nothing under
+// way. So is a call that some rank cannot make because of its caller's arguments. Rank 0 compares the counts that each
+// rank has for each other one, in Gatherv, Scatterv and Alltoallv.
 
 // comparison is the exchange in which the ranks of a call compare it.
 type comparison struct{ *agree.Exchange }
@@ -59,14 +59,14 @@ func (p *Plan) describe(w Way) []attribute {
 	if p.InPlace && (o == collectives.Alltoall || o == collectives.Alltoallv || o == collectives.Alltoallw) {
 		place = "no send buffer"
 	}
-	return []attribute{{text: w.Call(o), class: mpierr.ErrComm}, {text: root, class: mpierr.ErrRoot}, {text: p.TypeName, class: mpierr.ErrType},
-		{text: count, class: mpierr.ErrCount}, {text: order, class: mpierr.ErrOp}, {text: p.OperatorName, class: mpierr.ErrOp, optional: true},
-		{text: place, class: mpierr.ErrBuffer},
-		// It follows from the others, and from settings.
+	return []attribute{{text: w.Call(o), class: mpierr.ErrComm}, {text: root, class: mpierr.ErrRoot},
+		{text: p.TypeName, class: mpierr.ErrType}, {text: count, class: mpierr.ErrCount}, {text: order, class: mpierr.ErrOp},
+		{text: p.OperatorName, class: mpierr.ErrOp, optional: true}, {text: place, class: mpierr.ErrBuffer},
+		// The algorithm follows from the others, and from settings.
 		{text: "the algorithm " + algorithm + " (GORUN_COLL)", class: mpierr.ErrComm}}
 }
 
-// row is how many elements a rank has for others, and expects of them, where the ranks' lengths differ.
+// row has the numbers of elements that a rank has for others and expects of them, where the ranks' lengths differ.
 type row struct{ gives, takes []int64 }
 
 // mostCompared is the number of ranks up to which rows of Alltoallv are compared: rank 0 has all of them.
@@ -169,9 +169,9 @@ func (g *Group) Mistaken(ctx context.Context, w Way, err error) error {
 	return err
 }
 
-// compareCalls says why a call is refused, which no rank makes: the ranks do not call the same, or one of them has
-// failed. alone is that this rank does not know, since the one that would have told it has failed: others may make the
-// call, and count on this one.
+// compareCalls returns why a call is refused: the ranks do not call the same, or one of them has failed. No rank makes
+// it then. alone is the error of a rank that does not know, since the rank that would have told it has failed: others
+// may make the call, and count on this one.
 func (p *Plan) compareCalls(w Way) (refused, alone error) {
 	no := p.group.compare(p.tag, p, p.describe(w), nil)
 	if no == nil && p.Operation.Neighborhood() {
@@ -198,9 +198,9 @@ func (p *Plan) continueAlone(why error) {
 	p.group.InBackground("", q.runByMessages)
 }
 
-// CompareCreation compares a call that makes a communicator: another rank may make another collective call. Merge is
-// not compared. Its ranks meet in their groups. One that hears nothing, for the rank that would have told it in both
-// groups has failed, would leave the ranks of its own group that wait for it.
+// CompareCreation compares a call that makes a communicator: another rank may make another collective call. It does not
+// compare Merge, whose ranks agree in their groups: a rank that hears nothing in the comparison, since the rank that
+// would have told it has failed, would leave the ranks of its own group that wait for it.
 func (g *Group) CompareCreation(kind agree.Creation, tag int32) *agree.Veto {
 	if !g.Setup.Check || g.Size == 1 || g.Both != nil {
 		return nil
@@ -208,8 +208,8 @@ func (g *Group) CompareCreation(kind agree.Creation, tag int32) *agree.Veto {
 	return g.compare(tag, nil, []attribute{{text: kind.String(), class: mpierr.ErrComm}}, nil)
 }
 
-// compare returns what all ranks of a call hear of it. This rank makes it, by p if it is one that has a plan, or
-// refuses.
+// compare returns the verdict on a call, which all ranks hear. This rank makes the call, by p if the call has a plan,
+// or refuses it with no.
 func (g *Group) compare(tag int32, p *Plan, attributes []attribute, no *agree.Veto) *agree.Veto {
 	m := comparison{g.Exchange(agree.MakeDup)}
 	m.Tag = exchangeTag(tag)
@@ -293,7 +293,7 @@ func with(i int, text string) string {
 	return " with " + text
 }
 
-// ask says to the parent what the ranks from this one on call, and returns what rank 0 has found.
+// ask tells the parent what the ranks from this one on call, and returns the verdict of rank 0.
 func (m comparison) ask(attributes []attribute, no *agree.Veto, rows map[int]row) *agree.Veto {
 	b := no.Append(nil)
 	for _, c := range attributes {

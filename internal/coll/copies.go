@@ -79,9 +79,10 @@ func (s *boardCall) alltoall() {
 	}
 }
 
-// SplitMin is from how many bytes on each of more than two ranks combines a part of the vector for all, where all want
-// it. A root combines alone: the others need not wait for it. Parts are a second step, in which each crowded rank needs
-// a turn of its processor: they combine all of up to WholeMost bytes, of all ranks less than allMost.
+// If all ranks want the result of SplitMin bytes or more, each of more than two ranks combines a part of the vector for
+// all. A root combines alone: the other ranks need not wait for it. Parts take a second step, in which each crowded
+// rank needs a turn of its processor. So crowded ranks combine the whole vector if it has at most WholeMost bytes, and
+// less than allMost of all ranks.
 const (
 	SplitMin  = 2 << 10
 	WholeMost = 8 << 10
@@ -118,7 +119,7 @@ func (s *boardCall) reduce(all bool) {
 // reduceWhole combines a piece at each rank that wants the result.
 func (s *boardCall) reduceWhole(own, result []byte, all bool) {
 	if result != nil && !all {
-		s.enter() // the root's is read by no other rank
+		s.enter() // no other rank reads the root's vector
 	} else {
 		s.begin(own)
 	}
@@ -145,17 +146,17 @@ func (s *boardCall) reduceParts(own, result []byte) {
 	s.all()
 }
 
-// part is what rank combines of a vector of n bytes.
+// part returns the part of a vector of n bytes that a rank combines.
 func (s *boardCall) part(rank, n int) (from, to int) {
 	elem := int(s.p.ElemSize)
 	count := n / elem
 	return rank * count / s.n * elem, (rank + 1) * count / s.n * elem
 }
 
-// fetch fills dst with what another rank contributes; false: it does not.
+// fetch fills dst with the contribution of another rank, and reports whether there is one.
 type fetch func(rank int, dst []byte) bool
 
-// contribution fetches what is at from of the whole that each rank has published.
+// contribution returns a fetch of the part at from of the vectors that the ranks have published, of whole bytes each.
 func (s *boardCall) contribution(from, whole int) fetch {
 	return func(rank int, dst []byte) bool {
 		shared := s.read(rank, whole)
@@ -166,22 +167,22 @@ func (s *boardCall) contribution(from, whole int) fetch {
 	}
 }
 
-// CombinedAtOnce is how much is combined at once, but for longer elements: it stays in the processor's cache.
+// CombinedAtOnce is how many bytes are combined at once, which stay in the processor's cache. An element can be longer.
 const CombinedAtOnce = 32 << 10
 
-// combineShared makes result of what is at from of the whole that each rank has published.
+// combineShared combines the parts at from of the vectors that the ranks have published, of whole bytes each.
 func (s *boardCall) combineShared(own, result []byte, from, whole int) {
 	for at, to := range s.combined(len(own)) {
 		s.combine(own[at:to], result[at:to], s.contribution(from+at, whole))
 	}
 }
 
-// combined are the pieces of n bytes that are combined at once.
+// combined yields the pieces of n bytes that are combined at once.
 func (s *boardCall) combined(n int) func(yield func(from, to int) bool) {
 	return s.pieces(n, min(s.Slot, max(CombinedAtOnce, int(s.p.ElemSize))))
 }
 
-// combine makes result of what all ranks contribute, by pairs: own, and what get fetches. Messages combine in the same
+// combine combines own and the contributions that get fetches, by pairs, into result. Messages combine in the same
 // order, so a result does not depend on whether there is a board.
 func (s *boardCall) combine(own, result []byte, get fetch) {
 	sum := result
@@ -227,7 +228,7 @@ func (s *boardCall) combine(own, result []byte, get fetch) {
 	}
 }
 
-// takeSums takes memory for all sums but that of the result, of n bytes each or what is combined at once.
+// takeSums takes memory for all sums except the result's, of n bytes each or CombinedAtOnce.
 func (s *boardState) takeSums(n int) {
 	n = max(n, min(s.Slot, CombinedAtOnce))
 	s.sums = make([][]byte, max(1, s.most-1))
@@ -236,6 +237,7 @@ func (s *boardState) takeSums(n int) {
 	}
 }
 
+// sameStart reports whether a and b begin at one address.
 func sameStart(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }
 
 // apply combines inout with in.

@@ -8,13 +8,13 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Long calls on a board do not copy through it, where each rank can read the others' memory (algorithm "direct"): in
-// the first step each rank publishes where its buffers are, and in the last one, for which all wait, that it has read
-// what it needs. Until then the buffers are lent. A rank that cannot wait for that, for another one has failed, says on
-// the board that it has failed before its buffers are its caller's again. A rank that reads looks for that afterwards,
-// one that writes before it writes.
+// Where each rank can read the others' memory, long calls on a board do not copy through it (algorithm "direct"). In
+// the first step each rank publishes where its buffers are. By the last step, for which all wait, it says that it has
+// read what it needs. Until then the buffers are lent. If another rank has failed, a rank cannot wait for that: it says
+// on the board that it has failed, before its caller has the buffers again. A rank that reads looks for such a failure
+// after the read, and a rank that writes looks before the write.
 
-// boardWays are how a call may go through a board. It goes by the first that is possible.
+// boardWays are the ways of a call through a board. It goes by the first that is possible.
 type boardWays struct {
 	direct bool // where the ranks read each other's buffers
 	shared bool
@@ -22,7 +22,7 @@ type boardWays struct {
 
 func (w boardWays) any() bool { return w.direct || w.shared }
 
-// named is the algorithm of a call that goes by messages if there is no board.
+// named returns the names of the algorithms of a call that goes by messages if there is no board.
 func (w boardWays) named(messages string) string {
 	switch {
 	case w.direct && w.shared:
@@ -35,18 +35,18 @@ func (w boardWays) named(messages string) string {
 	return messages
 }
 
-// lends is what a rank says in a line of its two buffers.
+// lends are the loans of a rank's two buffers, as it publishes them in a line.
 type lends struct{ in, out transport.Loan }
 
 const lendsSize = 32
 
-// What a rank says of itself when a board is made. What holds for all, all go by.
+// A rank says these of itself when a board is made. All ranks go by the bits that all have set.
 const (
 	canReach  = 1 << iota // it can read and write what the others lend
 	isCrowded             // ranks outnumber CPUs
 )
 
-// agree finds out what holds for all ranks. It is the first step of a board.
+// agree finds the bits that all ranks have set. It is the first step of a board.
 func (s *boardState) agree(g *Group) error {
 	can := []byte{0}
 	if l := s.On.Lending; l != nil && l.Try() == nil {
@@ -72,7 +72,7 @@ func (s *boardState) agree(g *Group) error {
 	return step.err
 }
 
-// agreeTag is in the signature of a step that is of no call.
+// agreeTag is in the signature of a step outside of a call.
 const agreeTag = -1
 
 // ReadsBuffers reports whether the ranks can read and write each other's memory.
@@ -103,7 +103,7 @@ func (s *boardCall) direct() {
 	s.takeBack(s.me)
 }
 
-// takeBack ends what this rank has lent, if anything: no other one writes there any more.
+// takeBack ends the loans of this rank: no other rank writes there any more.
 func (s *boardState) takeBack(me int) {
 	if !s.ReadsBuffers() {
 		return
@@ -184,17 +184,17 @@ func (s *boardCall) moved(err error, rank int, done string) bool {
 	return false
 }
 
-// finish is the last step: all ranks have read what they need.
+// finish makes the last step, and returns when all ranks have read what they need.
 func (s *boardCall) finish() {
 	s.enter()
 	s.awaitBegun(s.Step)
 }
 
-// Two ranks share the work of long calls: each of them moves a part of what is to go from one to the other. What a rank
-// has moved the other one has when it has begun the step after that, with a contribution: so it hears if that has not
-// been done. Only the two ranks of such a board can say where it is that one of them writes.
+// Two ranks share the work of long calls: each of them moves a part of the data that goes from one to the other. A rank
+// that has moved its part begins the next step with a contribution. So the other one hears if it has given up. Only the
+// two ranks of such a board can say where one of them writes.
 const (
-	BothBcast  = 32 << 10 // from so many bytes on, a Bcast
+	BothBcast  = 32 << 10 // bytes from which on two ranks share a Bcast
 	BothReduce = 64 << 10 // and a Reduce
 )
 
@@ -232,7 +232,7 @@ func (s *boardCall) bcastDirect(buf []byte) {
 	s.enter()
 }
 
-// byTurns is from which length on, of two ranks, one copies its own block while the other one reads.
+// byTurns is the length of a block from which on one of two ranks copies its own block while the other one reads.
 const byTurns = 1 << 20
 
 func (s *boardCall) allgatherDirect(in, out []byte) {
@@ -276,7 +276,7 @@ func (s *boardCall) alltoallDirect(in, out []byte) {
 	s.finish()
 }
 
-// lendToAll is lend, and takes what all others lend.
+// lendToAll is lend, and notes the loans of all others.
 func (s *boardCall) lendToAll(in, out []byte) {
 	s.lend(in, out)
 	for i := 1; i < s.n; i++ {
@@ -285,7 +285,7 @@ func (s *boardCall) lendToAll(in, out []byte) {
 	s.all()
 }
 
-// combineLent makes result of what all ranks lend at from.
+// combineLent combines the parts at from of the buffers that all ranks lend.
 func (s *boardCall) combineLent(own, result []byte, from int) {
 	for at, to := range s.combined(len(own)) {
 		s.combine(own[at:to], result[at:to], func(rank int, dst []byte) bool {

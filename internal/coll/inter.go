@@ -11,8 +11,8 @@ import (
 )
 
 // A collective call on an intercommunicator runs on a group of the ranks that have a part in it, which has the contexts
-// and the numbers of calls of the intercommunicator: all ranks of both groups, or the root and the group that is not its
-// own. Each rank makes it by itself, and the caller does not see it.
+// and the numbers of calls of the intercommunicator: all ranks of both groups, or the root and the group that is not
+// its own. Each rank makes it by itself, and the caller does not see it.
 
 // interGroups are the groups on which the collective calls on an intercommunicator run.
 type interGroups struct {
@@ -71,8 +71,8 @@ const (
 	attributeNamed  = 3
 )
 
-// CompareInter makes the ranks of both groups of the intercommunicator g compare the call op, of which p is the plan. The
-// other ranks of the root's group know nothing of it.
+// CompareInter makes the ranks of both groups of the intercommunicator g compare the call op, of which p is the plan.
+// The other ranks of the root's group know nothing of it.
 func (p *Plan) CompareInter(g *Group, op string, root int) {
 	group, asRoot, named := g.Local.At(0), "", ""
 	typeName, count := p.TypeName, fmt.Sprintf("%d elements for each block", p.Count)
@@ -91,7 +91,8 @@ func (p *Plan) CompareInter(g *Group, op string, root int) {
 		{text: typeName, class: mpierr.ErrType, optional: true}, {text: count, class: mpierr.ErrCount, optional: true}}
 }
 
-// rootless reports that no rank is the root that others name, on an intercommunicator. attributes are known of all ranks.
+// rootless reports that no rank is the root that others name, on an intercommunicator. attributes are known of all
+// ranks.
 func rootless(attributes []attribute) *agree.Veto {
 	if asRoot, named := attributes[attributeAsRoot].text, attributes[attributeNamed].text; asRoot != named {
 		is := "no rank calls it with mpi.Root"

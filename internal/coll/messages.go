@@ -182,10 +182,11 @@ func (p *Plan) received(m *collectives.Step, st pml.Status, err error) {
 	case err == nil && st.Bytes == 0, long && want == 0:
 		p.failed = gaveUpError(p.named(m))
 	case long:
-		p.failed = mpierr.New("", mpierr.ErrCount, "%s sends more than the %d bytes that are due here; %s", p.named(m), want,
-			counts)
+		p.failed = mpierr.New("", mpierr.ErrCount, "%s sends more than the %d bytes that are due here; %s", p.named(m),
+			want, counts)
 	case err == nil:
-		p.failed = mpierr.New("", mpierr.ErrCount, "%s sends %d bytes where %d are due; %s", p.named(m), st.Bytes, want, counts)
+		p.failed = mpierr.New("", mpierr.ErrCount, "%s sends %d bytes where %d are due; %s", p.named(m), st.Bytes, want,
+			counts)
 	default:
 		p.failed = err
 	}

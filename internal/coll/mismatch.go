@@ -11,23 +11,24 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A call goes through the board or by messages as its counts say, which all ranks give alike. If they do not, one rank
-// may wait at the board while another one waits for messages, or each for what the other one will never do. No rank
-// that goes on pays for that to be seen: one that is about to sleep, or tests again and again, looks. Calls have
-// numbers, and each step says of which call it is. So two ranks do not go together if one of them has begun a step of a
-// call that the other one is past, or is in by messages, without that step.
+// The counts of a call decide whether it goes through the board or by messages. All ranks give the same counts, or one
+// rank may wait at the board while another one waits for messages. A rank that goes on does not look for that. A rank
+// looks when it is about to sleep, or has tested again and again. Calls have numbers, and each step has the number of
+// its call. So the calls of two ranks differ if one of them has begun a step of a call that the other one is past, or
+// is in by messages, without that step.
 //
-// A rank that sleeps, whatever for, and is in no call by the board has a mark, which says how many calls it has begun:
-// it is past the last of them, or in it by messages. Of two ranks the one that goes to sleep later sees what the other
-// one has done: it says so on the board, which ends the waits of all.
+// A rank that sleeps outside of the board has a mark with the number of calls that it has begun: it is past the last of
+// them, or in it by messages. Of two ranks, the one that goes to sleep later sees the steps and the mark of the other
+// one. It says on the board that they differ, which ends the waits of all.
 //
-// With GORUN_COLL_CHECK calls are compared before, and in that messages are waited for that say nothing of the call.
+// With GORUN_COLL_CHECK the ranks compare a call before it, so nothing is left to find. They wait for messages then
+// that do not say which call they belong to.
 
 // mismatchDetector finds ranks whose calls do not go together. Its methods are called with the engine's lock.
 type mismatchDetector struct {
 	g *Group
 	*boardState
-	marked uint32 // how many calls this rank had begun when it looked last, in no call by the board
+	marked uint32 // the number of calls that this rank had begun at its last look outside of the board
 }
 
 // by reports whether call i is not after call k.
@@ -36,22 +37,23 @@ func by(i, k uint32) bool { return (k-i)%Numbers < Numbers/2 }
 // Mark is the line that says which call a rank that sleeps has begun last, by its number plus 1. 0: it does not say.
 func (s *boardState) Mark(rank int) *transport.Line { return s.On.Lines[rank*boardLines+boardDepth] }
 
-// unmark: the mark of a rank that makes calls by the board, and does not sleep in between, would seem to be of a call
-// to come when half of the numbers are over.
+// unmark clears the mark of a rank. A rank that makes calls by the board, and does not sleep in between, would keep its
+// mark, and after half of all numbers the mark would seem to belong to a later call.
 func (s *boardState) unmark(me int) {
 	if mark := &s.Mark(me).Word; mark.Load() != 0 {
 		mark.Store(0)
 	}
 }
 
-// look finds a rank that does not go together with this one, which is about to sleep at the board (at), or in another
-// wait. why is what the others are told; err is nil if there is none.
+// look finds a rank whose calls differ from this one's. This rank is about to sleep, at the board (at) or in another
+// wait. The others get why. err is nil if there is no such rank.
 func (a *mismatchDetector) look(at bool) (rank int, why []byte, err error) {
 	if at {
 		return a.compare(0)
 	}
-	// Calls that can use the board ask for their turn before their numbers. So if none has it, those that have a number
-	// are over, or go by messages. Between two calls nothing new is to be seen: the others look when they sleep.
+	// A call that can use the board joins the queue before it takes its number. So if no call has its turn, all calls
+	// that have a number are over, or go by messages. Between two calls there is nothing new: the others look when they
+	// sleep.
 	begun := a.g.numbers.count.Load()
 	if begun == a.marked || !a.state.CompareAndSwap(0, queueTaken) {
 		return 0, nil, nil
@@ -70,7 +72,7 @@ func (a *mismatchDetector) looked() {
 	}
 }
 
-// compare compares this rank, whose mark that is (0: it waits at the board), with the others.
+// compare compares this rank with the others. mark is its mark; 0: it waits at the board.
 func (a *mismatchDetector) compare(mark uint32) (rank int, why []byte, err error) {
 	me := a.g.Rank
 	for i := range a.g.Size {
@@ -91,7 +93,7 @@ func (a *mismatchDetector) compare(mark uint32) (rank int, why []byte, err error
 	return 0, nil, nil
 }
 
-// stepOf is the last step that a rank has begun.
+// stepOf returns the last step that a rank has begun.
 func (a *mismatchDetector) stepOf(rank int) (last uint64) {
 	for step := range uint64(boardDepth) {
 		last = max(last, a.On.Lines[a.line(rank, step)].Word.Load())
@@ -99,7 +101,7 @@ func (a *mismatchDetector) stepOf(rank int) (last uint64) {
 	return last
 }
 
-// callOf is the number of the call to which a step of a rank belongs, if it has begun it.
+// callOf returns the number of the call to which a step of a rank belongs, if the rank has begun it.
 func (a *mismatchDetector) callOf(rank int, step uint64) (number uint32, ok bool) {
 	l := a.On.Lines[a.line(rank, step)]
 	if l.Word.Load() != step {
@@ -112,7 +114,8 @@ func (a *mismatchDetector) callOf(rank int, step uint64) (number uint32, ok bool
 	return uint32(tag - FirstTag), tag >= FirstTag && tag < FirstTag+Numbers
 }
 
-// refused: rank i has begun call in, and rank k has made a step of a call at the board, not after that, without it.
+// refused returns the error: rank i has begun call in, without a step that rank k has made at the board in call made,
+// which is not after call in.
 func (a *mismatchDetector) refused(i, k int, in, made uint32) (rank int, why []byte, err error) {
 	text := fmt.Sprintf("rank %d has come to collective call %d of %s without a step that rank %d has made on the "+
 		"board in call %d; all ranks make the same collective calls in the same order, with counts that go together "+

@@ -34,7 +34,7 @@ type Plan struct {
 	attributes []attribute                   // of a call with a root on an intercommunicator: what is compared
 	tag        int32                         // by its number
 	messageTag int32                         // by its number and its operation
-	spaces     [collectives.Tmp + 1][][]byte // In and Out are the caller's buffers, or copies; Tmp is of scratch
+	spaces     [collectives.Tmp + 1][][]byte // In and Out are the caller's buffers, or copies; Tmp is from scratch
 	scratch    *scratch
 	scattered  []scattered    // blocks that the schedule sees packed
 	requests   []*pml.Request // of a round; nil between rounds
@@ -73,8 +73,8 @@ func newPlan(g *Group, key *Key, in, out []int64) *Plan {
 // Algorithm returns the name of the algorithm by which a call is made that goes by messages.
 func (g *Group) Algorithm(key *Key) string { return newPlan(g, key, nil, nil).algorithm.Name }
 
-// build readies p for messages: it makes the schedule, the first time, and takes what that combines in. A call through
-// the board needs neither.
+// build readies p for messages: it makes the schedule, the first time, and takes the memory in which that combines. A
+// call through the board needs neither.
 func (p *Plan) build() {
 	if p.schedule == nil {
 		p.schedule = p.builder.Build(p.algorithm, &p.params)
@@ -85,7 +85,7 @@ func (p *Plan) build() {
 	}
 }
 
-// returnScratch gives back what build has taken, if it is long.
+// returnScratch gives back the memory that build has taken, if it is long.
 func (p *Plan) returnScratch() {
 	if tmp := p.spaces[collectives.Tmp]; len(tmp) > 0 && len(tmp[0]) > scratchLeast {
 		p.scratch.give(tmp[0])
@@ -93,7 +93,7 @@ func (p *Plan) returnScratch() {
 	}
 }
 
-// memory is about how many bytes the plan takes. No call uses it.
+// memory returns about how many bytes a plan takes that no call uses.
 func (p *Plan) memory() int64 {
 	const step = 128
 	if p.schedule == nil {
@@ -102,7 +102,7 @@ func (p *Plan) memory() int64 {
 	return int64(len(p.spaces[collectives.Tmp][0])) + int64(p.schedule.Messages)*step
 }
 
-// at is the memory of n elements.
+// at returns the memory of n elements.
 func (p *Plan) at(r collectives.Ref, n int64) []byte {
 	if n == 0 {
 		return nil
@@ -135,7 +135,7 @@ func (p *Plan) compute(local []collectives.Step) {
 	returned = true
 }
 
-// operated is deferred where operators are called: the call fails if one has not returned.
+// operated is deferred by callers of operators: the call fails if one has not returned.
 func (p *Plan) operated(returned *bool) {
 	if *returned {
 		return

@@ -78,8 +78,8 @@ type creations struct {
 }
 
 // Create runs body, which makes a communicator, when the creations that were begun before it on g are over. If ctx ends
-// before that, Create returns its error and body is finished in the background, since the other ranks count on this one.
-// number is the same at all ranks, and the call is compared by tag.
+// before that, Create returns its error and body is finished in the background, since the other ranks count on this
+// one. number is the same at all ranks, and the call is compared by tag.
 func (g *Group) Create(ctx context.Context, kind agree.Creation, body func(number uint64, tag int32) error) error {
 	q := &g.creations
 	turn, number, tag := q.enter(g)

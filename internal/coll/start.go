@@ -11,13 +11,13 @@ import (
 )
 
 // A call that is not blocking hands its plan to the engine as a request of several rounds (pml.Rounds). The engine
-// posts each round as the one before completes, whether or not a caller is in the library; local steps, the operator
-// included, are done by the goroutine that waits for the request, or by one that the library starts.
+// posts each round when the one before it is complete, whether or not a caller is in the library. The goroutine that
+// waits for the request does the local steps, the operator included, or a goroutine that the library starts.
 //
-// With a context the rounds work on memory of the library's own: the caller's buffers are copied there in the first
-// round, and back in the last. When the context ends the request does, but not within these two.
+// With a context the rounds work on memory of the library: the first round copies the caller's buffers there, and the
+// last one copies the result back. When the context ends the request does, but not within these two rounds.
 
-// runningCall is what a plan has of a call that is not blocking.
+// runningCall is the part of a plan that belongs to a call which is not blocking.
 type runningCall struct {
 	rounds        pml.Rounds
 	ctx           context.Context // nil: no context ends the call
@@ -31,7 +31,7 @@ type runningCall struct {
 
 	compared bool  // the ranks compare the call; what they have found is in the next two
 	refused  error // the call is not made
-	alone    error // it is not known whether others make the call: a rank has failed. No caller waits for this one
+	alone    error // a rank has failed, so other ranks may make the call or not; no caller waits for this one
 }
 
 // phase is what a call that is not blocking does next.
@@ -44,22 +44,24 @@ const (
 	phaseEnd
 )
 
-// Perform makes a blocking call, whose buffers are in p, and gives p back. A nil ctx does not end.
+// Perform makes a blocking call, whose buffers are in p, and gives p back. If ctx ends, the call is finished in the
+// background on copies of the buffers, since the other ranks count on this one. A nil ctx does not end.
 func (p *Plan) Perform(ctx context.Context) error {
 	g, o := p.group, p.Operation
+	var turn <-chan struct{}
+	if p.ways.any() {
+		turn = g.Board.join() // before the number: see mismatchDetector.look
+	}
+	g.numbers.next(p, Blocking)
 	var err error
-	switch {
-	case p.ways.any():
-		err = p.performOnBoard(ctx)
-	case ctx == nil:
-		g.numbers.next(p, Blocking)
-		p.pack()
-		if err = p.run(); err == nil {
-			p.unpack()
+	if ctx == nil {
+		p.copyIn()
+		if err = p.runBlocking(turn); err == nil {
+			p.copyOut()
 		}
 		p.giveBack()
-	default:
-		err = p.performInContext(ctx)
+	} else {
+		err = p.performDetached(ctx, turn)
 	}
 	if err != nil {
 		return g.Wrap(Blocking.Call(o), ranks.Undefined, ranks.Undefined, err)
@@ -67,8 +69,38 @@ func (p *Plan) Perform(ctx context.Context) error {
 	return nil
 }
 
-// Start starts a nonblocking call, whose buffers are in p. If ctx ends the request does.
-func (p *Plan) Start(ctx context.Context) *pml.Request { return p.launch(ctx, Nonblocking) }
+// performDetached makes a call that ctx may end. Then p is not given back.
+func (p *Plan) performDetached(ctx context.Context, turn <-chan struct{}) error {
+	p.useCopies()
+	p.copyIn()
+	err := p.group.RunDetached(ctx, Blocking.Call(p.Operation), func() error { return p.runBlocking(turn) })
+	if err == nil {
+		p.copyOut()
+		p.giveBack()
+	}
+	return err
+}
+
+// runBlocking makes the call, through the board if it can and has its turn there, else by messages.
+func (p *Plan) runBlocking(turn <-chan struct{}) error {
+	if p.ways.any() {
+		return p.runQueued(turn)
+	}
+	return p.run()
+}
+
+// Start starts a nonblocking call, whose buffers are in p. If ctx ends the request does. The end of the call, which may
+// be now, gives p back.
+func (p *Plan) Start(ctx context.Context) *pml.Request {
+	g := p.group
+	p.prepare(ctx, Nonblocking)
+	compared := p.compared // p may be another call's after the start
+	r := p.rounds.Start(ctx, g.Engine)
+	if compared {
+		p.startComparing()
+	}
+	return r
+}
 
 // Prepare makes the request of a persistent call, whose buffers are in p.
 func (p *Plan) Prepare(ctx context.Context) *pml.Request {
@@ -92,34 +124,6 @@ func (p *Plan) Release() {
 	}
 }
 
-// performInContext makes a blocking call that a context may end: it is finished in the background then, since the other
-// ranks count on this one. An operator that ends this goroutine leaves the call to its end too.
-func (p *Plan) performInContext(ctx context.Context) error {
-	over := ctx.Err()
-	r, returned := p.launch(ctx, Blocking), false
-	defer func() {
-		if !returned {
-			r.Wait()
-		}
-	}()
-	_, err := r.Wait()
-	if returned = true; over == nil {
-		return err
-	}
-	return over
-}
-
-// launch starts a call that is not persistent. It gives p back when it is over, which may be now.
-func (p *Plan) launch(ctx context.Context, w Way) *pml.Request {
-	p.prepare(ctx, w)
-	compared := p.compared // p may be another call's after the start
-	r := p.rounds.Start(ctx, p.group.Engine)
-	if compared {
-		p.startComparing()
-	}
-	return r
-}
-
 // prepare readies p for calls.
 func (p *Plan) prepare(ctx context.Context, w Way) {
 	g := p.group
@@ -133,7 +137,7 @@ func (p *Plan) prepare(ctx context.Context, w Way) {
 	}
 }
 
-// useCopies puts memory of the library's own in the place of the caller's buffers.
+// useCopies puts memory of the library in the place of the caller's buffers.
 func (p *Plan) useCopies() {
 	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
 		p.callerBuffers = append(p.callerBuffers, slices.Clone(p.spaces[s]))
@@ -143,7 +147,7 @@ func (p *Plan) useCopies() {
 	}
 }
 
-// copyIn brings what the caller has to where the schedule has it, and copyOut the result back.
+// copyIn copies the caller's data to where the schedule reads it.
 func (p *Plan) copyIn() {
 	p.pack()
 	for s, blocks := range p.callerBuffers {
@@ -153,6 +157,7 @@ func (p *Plan) copyIn() {
 	}
 }
 
+// copyOut copies the result to the caller's buffers.
 func (p *Plan) copyOut() {
 	if p.Operation == collectives.Bcast && p.Root == p.params.Rank {
 		return // it was only read, and others may read it at the same time
@@ -165,9 +170,9 @@ func (p *Plan) copyOut() {
 	p.unpack()
 }
 
-// startComparing compares the ranks' calls before the first round, on a goroutine of the library. If that may go on
-// when no caller waits for the call, since its context ends or it is persistent and never started, it is none of the
-// operations of callers that are under way at the end of the rank: that waits for it.
+// startComparing compares the ranks' calls before the first round, on a goroutine of the library. The context of the
+// call may end, and a persistent call may never be started: then no caller waits for the comparison, and the end of the
+// rank does.
 func (p *Plan) startComparing() {
 	if p.ctx != nil || p.way == Persistent {
 		p.group.InBackground("", func() error {
@@ -275,7 +280,7 @@ func (p *Plan) End(lost bool) error {
 		g.Process.Open.End(p, err)
 	}
 	own := p.way != Persistent
-	if p.inUse.Store(false); own { // else Release may give it to another call now
+	if p.inUse.Store(false); own { // a persistent plan may belong to another call now: see Release
 		p.giveBack()
 	}
 	if then := g.Background.End(); then != nil {

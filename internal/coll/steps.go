@@ -9,10 +9,10 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// signature is what a contribution says of the call that it is for. call: the step in 8 bits, the call's tag in 32,
-// whether the ranks read each other's buffers, the operation in 7, the root in 8, which step of the call it is in 7,
-// and whether its rank has given up. length: how many elements, and in 16 bits how long they are, less 1: an element
-// can be as long as a slot.
+// signature describes the call of a contribution. call has the step in 8 bits, the call's tag in 32, a bit that says
+// whether the ranks read each other's buffers, the operation in 7, the root in 8, the number of the step within the
+// call in 7, and a bit that says whether the rank has given up. length has the number of elements, and in 16 bits their
+// size less 1: an element can be as long as a slot.
 type signature struct{ call, length uint64 }
 
 const (
@@ -20,7 +20,7 @@ const (
 	stepOfCall   = 0x7f
 	readBuffers  = 0x80 << operationAt
 
-	rootAt, operationAt, tagAt, stepAt = 8, 16, 24, 56 // where they begin
+	rootAt, operationAt, tagAt, stepAt = 8, 16, 24, 56 // the lowest bit of each
 )
 
 func (p *Plan) signature() signature {
@@ -35,7 +35,7 @@ type boardCall struct {
 	n     int
 	me    int
 	first uint64 // the step before its first one
-	size  int    // of the contribution that is written
+	size  int    // bytes of the contribution that is being written
 	sign  signature
 	err   error // the board is of no use any more
 }
@@ -70,7 +70,7 @@ func (p *Plan) leftBoard(returned *bool) {
 	}
 }
 
-// line is that of a rank in a step.
+// line returns the index of a rank's line in a step.
 func (s *boardState) line(rank int, step uint64) int { return rank*boardLines + int(step%boardDepth) }
 
 // enter begins the next step without a contribution.
@@ -90,8 +90,8 @@ func (s *boardCall) begin(data []byte) {
 	s.publish()
 }
 
-// room is where n bytes of the next step are to be written, before publish. Two slots are free when all ranks have
-// begun this step, as is a slot of two that were used in the step before it.
+// room returns memory for a contribution of n bytes to the next step, to be filled before publish. Two slots are free
+// when all ranks have begun this step. So is a slot of two that the rank has used in the step before it.
 func (s *boardCall) room(n int) []byte {
 	next, behind := s.Step+1, uint64(boardDepth-1)
 	if n > s.Slot || n > LineRoom && next > 2 && s.wide[next%2] == next-2 {
@@ -109,8 +109,8 @@ func (s *boardCall) room(n int) []byte {
 	return s.view(s.me, next, n)
 }
 
-// publish begins the next step with what is in room. Once the board is of no use it would be no right contribution, and
-// those that wait for it hear of the failure by themselves.
+// publish begins the next step with the contribution in room. On a board of no use it does nothing: the contribution
+// could be wrong, and the ranks that wait for it hear of the failure by themselves.
 func (s *boardCall) publish() {
 	if s.err != nil {
 		return
@@ -137,13 +137,13 @@ func (s *boardCall) publish() {
 	s.On.PrefetchW(b[:min(signed+s.size, len(b))])
 }
 
-// thisStep is what contributions to this step say of the call.
+// thisStep returns the call of a signature in this step.
 func (s *boardCall) thisStep() uint64 {
 	return s.sign.call | s.Step<<stepAt | (s.Step-s.first)&stepOfCall<<1
 }
 
-// view is the memory of a rank's contribution of n bytes. Even steps have one half of a rank's slots, odd ones the
-// other: a contribution to one step that takes both of a half leaves that to the next step where it is.
+// view returns the memory of a rank's contribution of n bytes. Even steps use one half of a rank's slots, odd steps the
+// other half. So a contribution that takes both slots of a half does not overwrite the one of the step before.
 func (s *boardCall) view(rank int, step uint64, n int) []byte {
 	if n <= LineRoom {
 		return s.On.Lines[s.line(rank, step)].Bytes[signed:][:n:n]
@@ -155,6 +155,7 @@ func (s *boardCall) view(rank int, step uint64, n int) []byte {
 	return s.On.Data[slot*(s.Slot+slotGap):][:n:n]
 }
 
+// await reports whether a rank has begun a step, after it has waited for that. Otherwise the board is of no use.
 func (s *boardCall) await(rank int, step uint64) bool {
 	if s.err == nil {
 		s.err = s.On.Await(s.line(rank, step), step)
@@ -162,8 +163,8 @@ func (s *boardCall) await(rank int, step uint64) bool {
 	return s.err == nil
 }
 
-// otherIsIn reports whether there are two ranks, and the other one has begun this step. That spares looks at its words in the next steps, each of
-// which takes a line from it. Crowded ranks lose by each word that they look at.
+// otherIsIn reports whether there are two ranks, and the other one has begun this step. If so, the next steps need no
+// look at its words: each look takes a cache line from it. Crowded ranks lose by each look.
 func (s *boardCall) otherIsIn() bool {
 	if s.n > 2 || s.On.Lines[s.line(1-s.me, s.Step)].Word.Load() < s.Step {
 		return false
@@ -190,14 +191,14 @@ func (s *boardCall) awaitAll() {
 	s.all()
 }
 
-// all: this rank has waited for all others in this step.
+// all notes that this rank has waited for all others in this step.
 func (s *boardCall) all() {
 	if s.err == nil {
 		s.begun = s.Step
 	}
 }
 
-// read is a rank's contribution of n bytes to this step; nil: it gives none.
+// read returns a rank's contribution of n bytes to this step; nil: there is none.
 func (s *boardCall) read(rank, n int) []byte {
 	if !s.await(rank, s.Step) {
 		return nil
@@ -217,8 +218,8 @@ func (s *boardCall) read(rank, n int) []byte {
 	return nil
 }
 
-// refuse ends the call at all ranks, and every later one on this board: what another rank contributes is not for the
-// same step of the same call, so the ranks' steps do not go together from now on.
+// refuse ends the call at all ranks, and every later call on this board: the contribution of another rank belongs to
+// another call or step, so the ranks' steps do not go together from now on.
 func (s *boardCall) refuse(rank int, own, peer signature) {
 	class, gives := mpierr.ErrComm, "gives nothing to that: it makes another call, or names another root"
 	if peer.call>>stepAt == own.call>>stepAt {
@@ -232,7 +233,7 @@ func (s *boardCall) refuse(rank int, own, peer signature) {
 	s.On.Refuse(rank, no.Append(nil), s.err)
 }
 
-// differs is the class of the error of two ranks that contribute differently.
+// differs returns the class of the error of two ranks whose signatures differ.
 func (s signature) differs(t signature) error {
 	form := (s.call ^ t.call) & readBuffers
 	switch diff := s.call ^ t.call ^ form; {
@@ -246,7 +247,7 @@ func (s signature) differs(t signature) error {
 	return mpierr.ErrComm
 }
 
-// String says which call it is. The signature is hostile.
+// String names the call. It accepts any bits: another rank may have written them.
 func (s signature) String() string {
 	o, name := collectives.Operation(s.call>>operationAt&0x7f), "no call"
 	if int(o) < collectives.Operations {
@@ -269,8 +270,8 @@ func gaveUpError(rank string) *mpierr.Error {
 		"failed, its operator has panicked, or the counts of the ranks do not go together", rank)
 }
 
-// pieces are the parts of a vector of n bytes that go through slots of so many bytes, each of whole elements. A vector
-// of no bytes has one.
+// pieces yields the parts of a vector of n bytes that go through slots of so many bytes, each of whole elements. An
+// empty vector has one part.
 func (s *boardCall) pieces(n, slot int) func(yield func(from, to int) bool) {
 	size := slot - slot%int(s.p.ElemSize)
 	return func(yield func(from, to int) bool) {
