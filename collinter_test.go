@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -197,6 +198,30 @@ func TestIntercommErrorsNameRanksOfTheWorld(t *testing.T) {
 		err := Bcast(inter, make([]int64, 4), 0)
 		is(err, ErrCount)
 		check(strings.Contains(err.Error(), "rank 0 of the world sends 24 bytes where 32"), "%v", err)
+	})
+}
+
+// An error of a call on an intercommunicator has the name that SetName gave, in whichever way the call is made.
+func TestIntercommErrorsHaveItsName(t *testing.T) {
+	over(t)(4, func(w *Comm) {
+		_, inter := halves(w, 3)
+		named := func(err error) {
+			var e *Error
+			check(errors.As(err, &e), "%v", err)
+			same(e.Comm, inter.Name())
+		}
+		root := 9 * (w.Rank() % 2) // one group names a root that there is not, and the other group hears of that
+		for _, name := range []string{"bridge", "new bridge"} {
+			must(inter.SetName(name))
+			for range 2 {
+				named(Bcast(inter, make([]int, 3), root))
+				named(waited(Ibcast(inter, make([]int, 3), root)))
+				named(startedOnce(BcastInit(inter, make([]int, 3), root)))
+				n := 3 + w.Rank()%2
+				named(Allreduce(inter, make([]int, n), make([]int, n), Sum))
+				named(waited(Iallreduce(inter, make([]int, n), make([]int, n), Sum)))
+			}
+		}
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Group is a communicator, as its ranks agree on another one: its ranks, how messages go to them, and its name.
 type Group struct {
-	label     atomic.Pointer[string] // its name, which SetName changes
+	label     *atomic.Pointer[string] // its name, which SetName changes; an intercommunicator shares it with its parts
 	Engine    *pml.Engine
 	Rank      int   // of the caller, in the communicator
 	WorldRank int32 // and in the world
@@ -45,6 +45,7 @@ type Group struct {
 func (g *Group) InitWorld(e *pml.Engine, rank, size int, heard func(error)) {
 	g.Engine, g.Rank, g.WorldRank, g.Size, g.Numbers, g.Next = e, rank, int32(rank), size, NewContextIDs(), 1
 	g.Background, g.Process, g.Heard = &background.Calls{}, &background.Process{}, heard
+	g.label = &atomic.Pointer[string]{}
 	g.SetName("world")
 }
 
@@ -53,6 +54,7 @@ func (g *Group) Derive(d *Group, members *ranks.Set, id uint32) {
 	d.Engine, d.Rank, d.WorldRank, d.Size = g.Engine, members.Find(g.WorldRank), g.WorldRank, int(members.N)
 	d.Context, d.Numbers, d.Next = id*ContextsEach, g.Numbers, id+1
 	d.Background, d.Process, d.Heard = &background.Calls{}, g.Process, g.Heard
+	d.label = &atomic.Pointer[string]{}
 	if d.Peers = members; g.Peers == nil && d.Size == g.Size && members.Identity() {
 		d.Peers = nil
 	}
@@ -63,7 +65,7 @@ func (g *Group) DerivePart(d *Group, members *ranks.Set) {
 	d.Engine, d.Rank, d.WorldRank, d.Size, d.Peers = g.Engine, members.Find(g.WorldRank), g.WorldRank, int(members.N),
 		members
 	d.Context, d.Numbers, d.Background, d.Process, d.Heard = g.Context, g.Numbers, g.Background, g.Process, g.Heard
-	d.SetName(g.Name())
+	d.label = g.label
 }
 
 // Name is what errors and logs call the communicator.
