@@ -136,8 +136,8 @@ func (c *Comm) own(op, list, other string, slices, own, n int, inPlace bool) err
 		return err
 	}
 	if !inPlace && own != n {
-		return c.lengthError(op, "%s[%d] has %d elements and %s %d; a rank's own block is copied, and both have one length",
-			list, c.group.Rank, own, other, n)
+		return c.lengthError(op, "%s[%d] has %d elements and %s %d; a rank's own block is copied, "+
+			"and both must have the same length", list, c.group.Rank, own, other, n)
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func planAlltoall[T any](c *Comm, w coll.Way, send, recv []T) (*coll.Plan, error
 		return nil, err
 	}
 	if send != nil && len(send) != len(recv) {
-		return nil, c.lengthError(op, "send has %d elements and recv %d; both have one length", len(send), len(recv))
+		return nil, c.lengthError(op, "send has %d elements and recv %d; both must have the same length", len(send), len(recv))
 	}
 	key := keyOf[T](collectives.Alltoall)
 	key.Count, key.InPlace = elements[T](n), send == nil

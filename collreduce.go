@@ -79,7 +79,7 @@ func (c *Comm) nilOp(name string) error {
 // vectors is the length of two buffers that have the same. send may be nil: in place.
 func (c *Comm) vectors(op string, send int, inPlace bool, recv int) (int, error) {
 	if !inPlace && send != recv {
-		return 0, c.lengthError(op, "send has %d elements and recv %d; both have one length", send, recv)
+		return 0, c.lengthError(op, "send has %d elements and recv %d; both must have the same length", send, recv)
 	}
 	return recv, nil
 }

@@ -156,7 +156,8 @@ func abort(code int, why string) {
 // Main calls Init, body and Finalize; a program's main usually consists of this call. If one of them returns an error,
 // or body panics, Main aborts the whole job with exit code 1. gorun then prints the error with rank and host as its
 // last line; it does not print an error that is a consequence of another rank's end. Without gorun, Main prints the
-// error with the rank. body's context ends on SIGINT and SIGTERM.
+// error with the rank. body's context ends on SIGINT and SIGTERM; calls of world do not end with it, and calls of
+// world.WithContext(ctx) do.
 func Main(body func(ctx context.Context, world *Comm) error) {
 	world, err := Init()
 	if err != nil {

@@ -307,12 +307,12 @@ func (p *policy) leave(code int, cause string) action {
 	return p.last()
 }
 
-// timedOut reports that the time of the job is over.
+// timedOut reports that the time of the job is over. The cause comes once more at the end, below the goroutines.
 func (p *policy) timedOut(now time.Time, limit time.Duration) action {
 	if p.phase != working {
 		return action{}
 	}
-	p.code, p.said = CodeTimeout, true
+	p.code = CodeTimeout
 	p.cause = fmt.Sprintf("the job did not end within %v", limit)
 	p.phase, p.next = terminating, now.Add(dumping)
 	return action{hold: true, signal: syscall.SIGQUIT, say: []string{

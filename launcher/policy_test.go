@@ -63,7 +63,7 @@ func TestPolicy(t *testing.T) {
 		gone        = "250 terminated|500 killed|end say "
 		interrupted = "interrupt: passed on to the ranks; they are killed in 1s, or at once by another Ctrl-C"
 		timedOut    = "0 say the job did not end within 1m0s: asking every rank for its goroutines (SIGQUIT), " +
-			"then stopping it|0 quit|2000 killed"
+			"then stopping it|0 quit|2000 killed|end say the job did not end within 1m0s"
 	)
 	for _, c := range []struct {
 		name  string

@@ -37,7 +37,7 @@ type jobFlags struct {
 
 func (a *appFlags) register(f *pflag.FlagSet) {
 	a.ranks = 1
-	f.VarP(&a.ranks, "np", "n", "number of ranks; without it, as many as --ppn or the slots of -H make")
+	f.VarP(&a.ranks, "np", "n", "number of ranks; without it, --ppn or the slots of -H decide")
 	f.Var(&a.wdir, "wdir", "run the ranks in the folder `DIR`")
 	f.VarP((*assignments)(&a.env), "env", "x", "set a variable for the ranks, or pass one on; may be repeated")
 }
@@ -53,18 +53,18 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.BoolVarP(&j.TagOutput, "tag-output", "l", false, "begin each line of output with [rank]")
 	f.BoolVar(&j.Timestamp, "timestamp", false, "begin each line of output with the time, of the rank's host")
 	f.Var((*named)(&j.OutputDir), "output-dir", "write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
-	f.BoolVar(&j.MergeStderr, "merge-stderr-to-stdout", false, "what the ranks write to standard error goes where their "+
-		"standard output does")
+	f.BoolVar(&j.MergeStderr, "merge-stderr-to-stdout", false, "the standard error of a rank goes where its "+
+		"standard output goes, in order")
 	f.StringVar(&j.StdinFor, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
 	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
 	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
-	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; exit code: that of the "+
-		"first one")
+	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; the exit code is "+
+		"that of the first rank that failed")
 	f.BoolVar(&j.PrintExits, "print-all-exitcodes", false, "print how each rank has ended")
-	f.BoolVar(&j.preload, "preload", false, "send the program to the other hosts, as one that gorun has built; it is "+
-		"kept in memory there")
+	f.BoolVar(&j.preload, "preload", false, "send the binary to the other hosts, which keep it in memory; gorun "+
+		"always sends a package that it has built")
 	f.VarP(&j.appFile, "app", "", "the programs of the job from a `FILE`: a line for each, as after a colon")
-	f.BoolVarP(&j.verbose, "verbose", "v", false, "say what gorun does: GORUN_LOG=debug for gorun alone")
+	f.BoolVarP(&j.verbose, "verbose", "v", false, "report the steps of gorun: GORUN_LOG=debug for gorun, not for the ranks")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")
 	f.BoolVar(&j.version, "version", false, "print the version")
 	for _, name := range []string{"oversubscribe", "allow-run-as-root", "genvall", "quiet"} {

@@ -191,7 +191,7 @@ func TestBuild(t *testing.T) {
 	run("-n", "1", module(t, "package main\n\nfunc main() { nonsense }\n")).start().wait(126).
 		says("undefined: nonsense", "building")
 	run("-n", "1", module(t, "package prog\n")).start().wait(126).says("package is not main")
-	run("-n", "1", "example.com/nowhere/at/all").start().wait(126).says("example.com/nowhere/at/all")
+	run("-n", "1", "example.com/nowhere/at/all").start().wait(126).says("there is no file example.com/nowhere/at/all")
 	j = run("-n", "1", dir)
 	j.cmd.Env = append(j.cmd.Env, "PATH=/nowhere", "GOROOT=/nowhere")
 	if _, err := os.Stat("/usr/local/go/bin/go"); err != nil {

@@ -29,15 +29,15 @@ func (p *placeFlags) register(f *pflag.FlagSet, o *launcher.Options) {
 	p.np = f.Lookup("np")
 	p.registerHosts(f)
 	f.VarP(&p.perHost, "ppn", "N", "number of ranks on each host")
-	f.VarP(&p.cores, "cpus-per-task", "c", "cores of each rank, as :PE=n of --map-by says them; with -n or --ppn")
+	f.VarP(&p.cores, "cpus-per-task", "c", "cores of each rank, the same as :PE=N of --map-by; needs -n or --ppn")
 	f.Var((*mapByFlag)(&o.Place), "map-by", "how ranks are dealt: slot (host after host), node (the hosts in turn), "+
 		"core, numa, socket, l3cache or hwthread (of a host, in turn); with :PE=n each has n cores")
-	f.Var((*rankByFlag)(&o.Place), "rank-by", "how the ranks so placed are numbered: by the same (default: as they "+
-		"were dealt)")
+	f.Var((*rankByFlag)(&o.Place), "rank-by", "how the placed ranks are numbered: the values of --map-by without :PE "+
+		"(default: in the order in which --map-by deals)")
 	f.BoolVar(&o.DisplayMap, "display-map", false, "print which ranks each host has")
 	p.registerWay(f)
 	p.width = launcher.DefaultWidth
-	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn")
+	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each agent starts in turn")
 	f.BoolVar(&o.AllowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
 }
 

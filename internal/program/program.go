@@ -135,6 +135,9 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+work)
 	if err := procs.RunGroup(ctx, cmd, work, cleanerArgv); err != nil {
+		if _, statErr := os.Stat(p.Package); errors.Is(statErr, fs.ErrNotExist) { // an import path, or a file misspelt
+			return fmt.Errorf("there is no file %s, and building it as a Go package failed: %w", p.Name, err)
+		}
 		return fmt.Errorf("building %s: %w", p.Name, err)
 	}
 	return p.check()
