@@ -9,8 +9,8 @@ import (
 )
 
 // Each collective operation has one function that checks the arguments, and takes a plan that fits them from the
-// communicator or makes one: plan… in collmove.go, collreduce.go, colllayout.go and collneighbor.go. Each way to make the
-// call is one line that hands the plan on to internal/coll.
+// communicator or makes one: plan… in collmove.go, collreduce.go, colllayout.go and collneighbor.go. Each way to make
+// the call is one line that hands the plan on to internal/coll.
 
 // perform makes a blocking call, whose buffers are in p. err is the error of its arguments; then there is no p.
 func (c *Comm) perform(p *coll.Plan, err error) error {
@@ -47,7 +47,8 @@ func (c *Comm) mistaken(w coll.Way, err error) error {
 	return c.group.Mistaken(c.ctx, w, err)
 }
 
-// planned returns a plan for a call on g that is made in way w. It notes the type of the elements if calls are compared.
+// planned returns a plan for a call on g that is made in way w. It notes the type of the elements if calls are
+// compared.
 func planned[T any](g *coll.Group, w coll.Way, key coll.Key, in, out []int64) *coll.Plan {
 	p := g.Plan(w, &key, in, out)
 	if g.Setup.Check {
@@ -157,7 +158,8 @@ func withBuffers[T any](op string, p *coll.Plan, send, recv []T) (*coll.Plan, er
 	return p.CheckBuffers(op)
 }
 
-// oneToBlocks returns the plan of a call that has one buffer to send, and a block to receive for each rank or neighbour.
+// oneToBlocks returns the plan of a call that has one buffer to send, and a block to receive for each rank or
+// neighbour.
 func oneToBlocks[T any](c *Comm, w coll.Way, op string, key coll.Key, send []T, recv [][]T) (*coll.Plan, error) {
 	var few [fewRanks]int64
 	p := planned[T](&c.group, w, key, nil, countsOf(few[:0], recv))

@@ -56,9 +56,9 @@ func tellingSum(c *Comm) []uint64 {
 	return tellingCalls["Allreduce"](coll.Blocking, c, mine, false, tellsPairs)
 }
 
-// The boards of a process take no more than coll.BoardsMost, however many communicators there are. The calls of those for
-// which there is no room give the same results by messages. Free makes room: for a later communicator, and for one that
-// had none, once it has made twice as many calls.
+// The boards of a process take no more than coll.BoardsMost, however many communicators there are. Communicators without
+// room for a board give the same results by messages. Free makes room: for a later communicator, and for one that had
+// none, once it has made twice as many calls.
 func TestBoardsAreBounded(t *testing.T) {
 	if proc.Race {
 		t.Skip("bytes are counted without the race detector; other tests make boards with it")

@@ -83,7 +83,8 @@ func TestDirectByBoth(t *testing.T) {
 			}
 		}
 	}
-	sizes := []int{1, coll.BothBcast/24 - 1, coll.BothBcast/24 + 1, coll.BothReduce / 24, coll.BothReduce/24 + 1, coll.SlotMost/24*3 + 1}
+	sizes := []int{1, coll.BothBcast/24 - 1, coll.BothBcast/24 + 1, coll.BothReduce / 24, coll.BothReduce/24 + 1,
+		coll.SlotMost/24*3 + 1}
 	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
 		me := uint64(w.Rank())

@@ -105,7 +105,9 @@ func Gatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout, r
 	return c.perform(planGatherw(c, coll.Blocking, send, l, recv, blocks, root))
 }
 
-func planGatherw[S, R any](c *Comm, w coll.Way, send []S, l Layout, recv []R, blocks []Layout, root int) (*coll.Plan, error) {
+func planGatherw[S, R any](c *Comm, w coll.Way, send []S, l Layout, recv []R, blocks []Layout, root int) (
+	*coll.Plan, error,
+) {
 	op := w.Named("Gatherw")
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err

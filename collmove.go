@@ -24,7 +24,8 @@ func planBarrier(c *Comm, w coll.Way) (*coll.Plan, error) {
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
-	return planned[byte](&c.group, w, coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}, nil, nil), nil
+	key := coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}
+	return planned[byte](&c.group, w, key, nil, nil), nil
 }
 
 // Bcast sends buf of rank root to buf of all other ranks; §6.4. All buffers have the same length.
@@ -258,7 +259,8 @@ func planAlltoall[T any](c *Comm, w coll.Way, send, recv []T) (*coll.Plan, error
 		return nil, err
 	}
 	if send != nil && len(send) != len(recv) {
-		return nil, c.lengthError(op, "send has %d elements and recv %d; both must have the same length", len(send), len(recv))
+		return nil, c.lengthError(op, "send has %d elements and recv %d; both must have the same length", len(send),
+			len(recv))
 	}
 	key := keyOf[T](collectives.Alltoall)
 	key.Count, key.InPlace = elements[T](n), send == nil

@@ -91,7 +91,9 @@ func Reduce[T any](c *Comm, send, recv []T, op Op[T], root int, options ...Reduc
 	return c.perform(planReduce(c, coll.Blocking, send, recv, op, root, options))
 }
 
-func planReduce[T any](c *Comm, w coll.Way, send, recv []T, op Op[T], root int, options []Reduction) (*coll.Plan, error) {
+func planReduce[T any](c *Comm, w coll.Way, send, recv []T, op Op[T], root int, options []Reduction) (
+	*coll.Plan, error,
+) {
 	name := w.Call(collectives.Reduce)
 	if err := checkRoot[T](c, name, root); err != nil {
 		return nil, err
@@ -158,7 +160,9 @@ func ReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], options ...Red
 	return c.perform(planReduceScatterBlock(c, coll.Blocking, send, recv, op, options))
 }
 
-func planReduceScatterBlock[T any](c *Comm, w coll.Way, send, recv []T, op Op[T], options []Reduction) (*coll.Plan, error) {
+func planReduceScatterBlock[T any](c *Comm, w coll.Way, send, recv []T, op Op[T], options []Reduction) (
+	*coll.Plan, error,
+) {
 	name := w.Call(collectives.ReduceScatterBlock)
 	if err := checkOp(c, name, op); err != nil {
 		return nil, err

@@ -133,8 +133,8 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 	return newComm(c.commState, ctx)
 }
 
-// usualSend returns c's state if these arguments are correct and usual: no ProcNull, no context. If it is nil, checkSend
-// decides.
+// usualSend returns c's state if these arguments are correct and usual: no ProcNull, no context. If it is nil,
+// checkSend decides.
 func (c *Comm) usualSend(dest, tag int) *commState {
 	if c == nil {
 		return nil

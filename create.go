@@ -24,7 +24,7 @@ type plan struct {
 	args    []byte // what all ranks must give alike
 	bad     *Error // the mistake of this caller, or nil
 	g       agree.Payload
-	members func() *ranks.Set // of the communicator of this rank, when all have been heard; nil: there is none
+	members func() *ranks.Set // the ranks of this rank's communicator, once all are heard; nil: it gets none
 	finish  func(*commState)  // adds what it has beyond ranks and a number; may be nil
 	// after is what the ranks do when they have it; may be nil.
 	after func(m *agree.Exchange, made *Comm) *agree.Veto

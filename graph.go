@@ -63,7 +63,7 @@ func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	n := len(neighbours)
 	var bad *Error
 	if n > c.group.Size {
-		bad = mpierr.New("Graph", ErrTopology, "the graph has %d nodes; it may have those of %s", n,
+		bad = mpierr.New("Graph", ErrTopology, "the graph has %d nodes, and each needs one of %s", n,
 			ranksText(c.group.Size))
 	}
 	g := &graph{}

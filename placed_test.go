@@ -123,7 +123,7 @@ func TestCheckOfAlgorithms(t *testing.T) {
 		check(strings.Contains(err.Error(), "with the algorithm binomial (GORUN_COLL) and rank 2 calls Bcast with the "+
 			"algorithm chain"), "%v", err)
 
-		w.group.Setup.Choice = ok(collectives.ParseChoice([]string{"", "bcast:knomial"}[w.Rank()/2])) // which is what it does first
+		w.group.Setup.Choice = ok(collectives.ParseChoice([]string{"", "bcast:knomial"}[w.Rank()/2]))
 		for range 1 + coll.BoardSetup {
 			is(Bcast(w, make([]int, 6), 0), ErrComm)
 		}

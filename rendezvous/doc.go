@@ -16,7 +16,8 @@
 //	  │                                        │
 //	  │◄────────────────────────────────── FIN ┤ the sender's buffer is free
 //
-// A stream ends without FIN over a link that reports by itself when it has read the buffer: the flag NoFIN of RTS says so.
+// A stream ends without FIN over a link that reports by itself when it has read the buffer: the flag NoFIN of RTS says
+// so.
 //
 // Both ends are pure machines, receiver.go and sender.go, with a method for
 // each event. A method returns an Action for the caller, including the packet

@@ -271,7 +271,7 @@ esac
 }
 
 // TestGuestBench checks that runs that fail, hang or print nothing are named and left out, with all that they started,
-// and the others count. It needs no guest: the programs are none that use RDMA.
+// and the others count. It needs no guest: its programs use no RDMA.
 func TestGuestBench(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it is a script for guests, which are Linux")

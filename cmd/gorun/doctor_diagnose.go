@@ -156,7 +156,7 @@ func (e *exam) checkFacts(v *visit, rdma bool) {
 	}
 }
 
-// checkLimits compares what a host allows with what its ranks need. ranks is those of all hosts.
+// checkLimits compares what a host allows with what its ranks need. ranks counts the ranks of all hosts.
 func (e *exam) checkLimits(v *visit, ranks int) {
 	f, own := v.Facts, v.ranks()
 	files := max(ranks-own, filesEach*own) + filesMore
@@ -197,7 +197,7 @@ func (e *exam) checkNames() {
 	}
 }
 
-// checkClocks compares the clocks with the one in their middle: it need not be that of this host which is right.
+// checkClocks compares the clocks with the one in their middle: the clock of this host may be the wrong one.
 func (e *exam) checkClocks() {
 	var all []*visit
 	for _, v := range e.visits {

@@ -58,13 +58,14 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&j.StdinFor, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
 	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
 	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
-	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; the exit code is "+
-		"that of the first rank that failed")
+	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; the first rank "+
+		"that failed gives the exit code")
 	f.BoolVar(&j.PrintExits, "print-all-exitcodes", false, "print how each rank has ended")
 	f.BoolVar(&j.preload, "preload", false, "send the binary to the other hosts, which keep it in memory; gorun "+
 		"always sends a package that it has built")
 	f.VarP(&j.appFile, "app", "", "the programs of the job from a `FILE`: a line for each, as after a colon")
-	f.BoolVarP(&j.verbose, "verbose", "v", false, "report the steps of gorun: GORUN_LOG=debug for gorun, not for the ranks")
+	f.BoolVarP(&j.verbose, "verbose", "v", false, "report the steps of gorun: GORUN_LOG=debug for gorun, "+
+		"not for the ranks")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")
 	f.BoolVar(&j.version, "version", false, "print the version")
 	for _, name := range []string{"oversubscribe", "allow-run-as-root", "genvall", "quiet"} {

@@ -33,7 +33,7 @@ const examples = `  gorun -n 4 ./examples/heat                   build a package
   gorun info                                   settings, and what this host allows
   gorun doctor --hostfile hosts                whether hosts have what jobs need`
 
-const exitStatus = `that of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
+const exitStatus = `the code of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
 Ctrl-C; 141 when the reader of its output goes away; 2 for a wrong command line; 126 or 127 for a program that cannot be
 started or found.`
 

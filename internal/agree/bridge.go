@@ -11,7 +11,7 @@ import (
 // Bridge is how two groups agree: each has a meeting of its own, and the leaders tell each other what has come of it.
 type Bridge struct {
 	C             *Group // the caller's communicator
-	Over          *Group // where the leaders are; nil: this rank is none, or its caller has made a mistake
+	Over          *Group // where the leaders are; nil: this rank leads no group, or its caller has made a mistake
 	Remote        int    // the other leader, in the world
 	Tag           int32  // of what the leaders say
 	High, FarHigh bool

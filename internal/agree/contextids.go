@@ -9,7 +9,7 @@ import (
 // Each communicator has a number, which is the same at all of its ranks, and no other communicator of one of these
 // ranks has it at that time. Its messages have one of the contexts number*contextsEach + ctx….
 const (
-	CtxMessages   = iota // those of callers
+	CtxMessages   = iota // the callers' messages
 	CtxCollective        // the library's, of calls that all ranks make in the same order
 	ctxCreate            // what some of the ranks say to make another communicator; the tags are callers'
 	CtxFlush             // the last message of a link before numbers are used again

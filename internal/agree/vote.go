@@ -22,8 +22,8 @@ import (
 //
 // Ranks that have left the call answer all the same: a goroutine does that, from the first death on that a rank hears
 // of, or the first ask. Until then a communicator costs a last round and a verdict. One result relies on this: a rank
-// that is taken for dead is dead, and every rank hears of a death. With gorun that is so (see Engine.EnsureLink). Where it is
-// not, each rank has some result all the same.
+// that is taken for dead is dead, and every rank hears of a death. With gorun that is so (see Engine.EnsureLink). Where
+// it is not, each rank has some result all the same.
 
 // outcome is what a rank knows about the communicator of a number.
 type outcome struct {

@@ -5,7 +5,8 @@
 // A room is a file of the root package, of pml or of launcher, the packages with many files, or any other package. An
 // arrow leads from a room to one that it imports, or, between files of a package, whose functions, types, variables,
 // constants and methods it uses, as Go's type checker resolves the names. Rooms stand in the order in which the fewest
-// arrows run back up, as far as a greedy search finds it (Eades, Lin and Smyth): an arrow that does belongs to a circle.
+// arrows run back up, as far as a greedy search finds it (Eades, Lin and Smyth): an arrow that does belongs to a
+// circle.
 //
 // Tests, kits of tests, programs of the folder examples and generated files are no rooms. -v lists the arrows that run
 // back up.
@@ -77,8 +78,8 @@ func main() {
 }
 
 func newHouse() *house {
-	return &house{fset: token.NewFileSet(), files: map[string][]*source{}, arrows: map[[2]string]bool{}, lines: map[string]int{},
-		defines: map[string]map[string]string{}}
+	return &house{fset: token.NewFileSet(), files: map[string][]*source{}, arrows: map[[2]string]bool{},
+		lines: map[string]int{}, defines: map[string]map[string]string{}}
 }
 
 // backward draws all arrows, and returns the rooms in order and the arrows that run back up.
@@ -217,10 +218,11 @@ func (h *house) between(dir string) {
 	conf := types.Config{Importer: nothing{}, Error: func(error) {}, DisableUnusedImportCheck: true}
 	pkg, _ := conf.Check(dir, h.fset, files, &info)
 	for id, o := range info.Uses {
-		if f, is := o.(*types.Func); is {
-			o = f.Origin()
+		named := o.Parent() == pkg.Scope()
+		if f, ok := o.(*types.Func); ok {
+			o, named = f.Origin(), true // methods have no parent
 		}
-		if method, is := o.(*types.Func); o.Pkg() == pkg && (o.Parent() == pkg.Scope() || is && method.Signature().Recv() != nil) {
+		if named && o.Pkg() == pkg {
 			h.arrow(h.fset.Position(id.Pos()).Filename, h.fset.Position(o.Pos()).Filename)
 		}
 	}
