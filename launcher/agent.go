@@ -20,10 +20,6 @@ import (
 	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
-// defaultSilence is after what time without a word the other end of a stream is given up. An agent has it until the
-// head has said how long it is (Agents.Silence).
-const defaultSilence = 30 * time.Second
-
 // parent is the head, as an agent sees it.
 type parent struct {
 	link  *frames.Link

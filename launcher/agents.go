@@ -7,6 +7,10 @@ import (
 	"github.com/gorun-mpi/mpi/internal/reach"
 )
 
+// defaultSilence is after what time without a word the other end of a stream is given up. An agent has it until the
+// head has said how long it is (Agents.Silence).
+const defaultSilence = 30 * time.Second
+
 // Agents says how gorun starts agents on other hosts, and how long it waits for them.
 type Agents struct {
 	Shell []string // the words of a remote shell, before the host; nil: reach.SSH

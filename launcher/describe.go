@@ -109,10 +109,3 @@ func (p *Plan) describe(s *procs.Spec) string {
 		plural(len(s.CPUs), "CPU"), cpuset.FormatList(s.CPUs), plural(len(cores), "core"), strings.Join(cores, ","),
 		plural(len(nodes), "node"), strings.Join(nodes, ","))
 }
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
-}

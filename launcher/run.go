@@ -17,14 +17,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// Exit codes of gorun itself, as shells and timeout(1) have them.
-const (
-	CodeUsage       = 2
-	CodeTimeout     = 124
-	CodeCannotStart = 126
-	CodeNotFound    = 127
-)
-
 // hearing is how long the control socket of a rank that has ended may take to be read to its end. There is one,
 // whatever other process holds the socket: only a machine that stands still takes long, and must not make a good end a
 // bad one.
@@ -537,6 +529,3 @@ func (r *run) giveUp() {
 	r.say("killed %v ago and still there, perhaps waiting for a file server, so left behind: %s", abandonAfter,
 		strings.Join(left, ", "))
 }
-
-// oneLine makes a message of a rank fit for one line.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

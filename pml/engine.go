@@ -8,14 +8,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/internal/waitpolicy"
-	"github.com/gorun-mpi/mpi/tagmatch"
 	"github.com/gorun-mpi/mpi/transport"
-)
-
-// Wildcards, as tagmatch has them.
-const (
-	AnySource = tagmatch.AnySource
-	AnyTag    = tagmatch.AnyTag
 )
 
 // Config of an Engine.
@@ -300,4 +293,17 @@ func (e *Engine) Transport() string {
 		return e.cfg.Self.Name()
 	}
 	return e.cfg.Net.Name()
+}
+
+// Stats returns the counters.
+func (e *Engine) Stats() Stats {
+	e.lock()
+	s := e.path.count(e.stats)
+	e.unlock()
+	if e.cfg.Net != nil {
+		if refused := e.cfg.Net.Facts().Refused; refused != nil {
+			s.Refused = refused()
+		}
+	}
+	return s
 }

@@ -10,6 +10,7 @@ var (
 	ErrTruncate = errors.New("the message is longer than the buffer")
 	ErrRequest  = errors.New("unusable request")
 	ErrTag      = errors.New("the device cannot match this tag")
+	ErrReturned = errors.New("has returned") // why a wait for a rank that has returned ends
 )
 
 // TruncateError says that the first Room bytes are in the buffer and the rest of the message is gone.

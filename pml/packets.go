@@ -6,7 +6,6 @@ import (
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
-	"github.com/gorun-mpi/mpi/tagmatch"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -142,19 +141,6 @@ func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 	l.e.complete(r, r.truncated(int64(len(pkt.Payload))))
 	p.sendControl(wire.Header{Kind: wire.Matched, ID: h.ID})
 	p.returnCredit(eager.Cost(len(pkt.Payload)))
-}
-
-// unexpected is a message that arrived before its receive. Owner: the table while queued; a probe that has taken it.
-type unexpected struct {
-	m tagmatch.Message
-	eager.Unexpected
-	peer  *peer
-	taken bool  // by a matched probe
-	early early // it is fetched before it is matched
-
-	to           *Request    // of one that is being fetched: the receive that has matched it; it has left the table
-	next         *unexpected // free list
-	older, newer *unexpected // in peer.asked ⇔ ID != 0 and the table's or a probe's
 }
 
 // queue keeps a message as unexpected.

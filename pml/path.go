@@ -1,6 +1,16 @@
 package pml
 
-import "github.com/gorun-mpi/mpi/transport"
+import (
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/tagmatch"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Wildcards, as tagmatch has them.
+const (
+	AnySource = tagmatch.AnySource
+	AnyTag    = tagmatch.AnyTag
+)
 
 // path is how messages are matched and moved. Requests, their persistence, waiting and the lock are the engine's; the
 // lock is held in every call. There are two: linkPath is ours, for devices that make links, and taggedPath leaves both
@@ -49,4 +59,44 @@ type found struct {
 	u      *unexpected // of linkPath
 	// message is a Tagged device's name for it.
 	message uint64
+}
+
+// unexpected is a message that arrived before its receive. Owner: the table while queued; a probe that has taken it.
+type unexpected struct {
+	m tagmatch.Message
+	eager.Unexpected
+	peer  *peer
+	taken bool  // by a matched probe
+	early early // it is fetched before it is matched
+
+	to           *Request    // of one that is being fetched: the receive that has matched it; it has left the table
+	next         *unexpected // free list
+	older, newer *unexpected // in peer.asked ⇔ ID != 0 and the table's or a probe's
+}
+
+// Stats are the counters of one rank since it joined. Counts are of messages, receives or sends; sizes are bytes.
+type Stats struct {
+	EagerSent        uint64 // messages sent whole
+	RendezvousSent   uint64 // messages announced first
+	BytesSent        uint64 // payload of all messages
+	MatchedOnArrival uint64 // messages whose receive was posted
+	Matched          uint64 // messages that waited in the unexpected queue
+	Gets             uint64 // receives begun by READ
+	Splits           uint64 // receives begun by READ, with the sender writing the other half
+	Streams          uint64 // sends that were asked to stream
+	TakenOver        uint64 // streams that the receiver finished by READ
+	GetsFailed       uint64 // READs that failed and were replaced by a stream
+	Refused          uint64 // connections closed because the other end did not prove to be of the job
+
+	// Where a device matches tags (GORUN_TM).
+	OffloadMatches   uint64    // messages that the device has matched; they are in MatchedOnArrival too
+	SoftwareMatches  uint64    // messages of the same peers that software has
+	OffloadPosted    uint64    // receives that the device was given
+	OffloadTakenBack uint64    // receives that it gave back: cancelled, or matched by software
+	OffloadFallbacks Fallbacks // receives that it was not given, by reason
+
+	UnexpectedBytes int64 // now: envelopes and payloads that wait for a match
+	UnexpectedPeak  int64 // the greatest UnexpectedBytes so far
+	Posted          int   // receives waiting now
+	Unexpected      int   // messages waiting now
 }

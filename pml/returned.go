@@ -17,9 +17,6 @@ import (
 // A wait for any source goes on: a rank may send to itself. So does a wait for a rank that is waiting in turn, and one
 // for a server (see Engine.StartServer), which answers also when its rank has returned.
 
-// ErrReturned is why a wait for a rank that has returned ends.
-var ErrReturned = errors.New("has returned")
-
 // vigil asks ranks whether they have returned.
 type vigil struct {
 	l        *linkPath

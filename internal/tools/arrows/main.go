@@ -5,8 +5,7 @@
 // A room is a file of the root package, of pml or of launcher, the packages with many files, or any other package. An
 // arrow leads from a room to one that it imports, or, between files of a package, whose functions, types, variables,
 // constants and methods it uses, as Go's type checker resolves the names. Rooms stand in the order in which the fewest
-// arrows run back up, as far as a greedy search finds it (Eades, Lin and Smyth): an arrow that does belongs to a
-// circle.
+// arrows run back up, as far as a greedy search and moves of single rooms find it: an arrow that does belongs to a circle.
 //
 // Tests, kits of tests, programs of the folder examples and generated files are no rooms. -v lists the arrows that run
 // back up.
@@ -41,8 +40,8 @@ var byFile = map[string]bool{".": true, "pml": true, "launcher": true}
 // house is what has been read.
 type house struct {
 	fset    *token.FileSet
-	files   map[string][]*source // by folder
-	arrows  map[[2]string]bool
+	files   map[string][]*source          // by folder
+	arrows  map[[2]string]map[string]bool // the names that a room uses of another
 	lines   map[string]int
 	defines map[string]map[string]string // by folder and name: the file, or "" where several do
 }
@@ -53,7 +52,7 @@ type source struct {
 }
 
 func main() {
-	verbose := flag.Bool("v", false, "list the arrows that run back up")
+	verbose := flag.Bool("v", false, "list the arrows that run back up, and the names behind them")
 	flag.Parse()
 	h := newHouse()
 	if err := h.read("."); err != nil {
@@ -72,13 +71,13 @@ func main() {
 	fmt.Printf("%d rooms, %d arrows, %d of them run back up\n", len(order), len(h.arrows), len(back))
 	if *verbose {
 		for _, a := range back {
-			fmt.Println(a[0], "->", a[1])
+			fmt.Printf("%s -> %s: %s\n", a[0], a[1], strings.Join(slices.Sorted(maps.Keys(h.arrows[a])), ", "))
 		}
 	}
 }
 
 func newHouse() *house {
-	return &house{fset: token.NewFileSet(), files: map[string][]*source{}, arrows: map[[2]string]bool{},
+	return &house{fset: token.NewFileSet(), files: map[string][]*source{}, arrows: map[[2]string]map[string]bool{},
 		lines: map[string]int{}, defines: map[string]map[string]string{}}
 }
 
@@ -189,7 +188,7 @@ func (h *house) imports(dir string, f *source) {
 		}
 		to := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(p, module), "/"), ".")
 		if !byFile[to] {
-			h.arrow(room(dir, f.name), to+"/")
+			h.arrow(room(dir, f.name), to+"/", p)
 			continue
 		}
 		local := path.Base(p)
@@ -199,7 +198,7 @@ func (h *house) imports(dir string, f *source) {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if s, is := n.(*ast.SelectorExpr); is {
 				if x, is := s.X.(*ast.Ident); is && x.Name == local && h.defines[to][s.Sel.Name] != "" {
-					h.arrow(room(dir, f.name), h.defines[to][s.Sel.Name])
+					h.arrow(room(dir, f.name), h.defines[to][s.Sel.Name], s.Sel.Name)
 				}
 			}
 			return true
@@ -223,7 +222,7 @@ func (h *house) between(dir string) {
 			o, named = f.Origin(), true // methods have no parent
 		}
 		if named && o.Pkg() == pkg {
-			h.arrow(h.fset.Position(id.Pos()).Filename, h.fset.Position(o.Pos()).Filename)
+			h.arrow(h.fset.Position(id.Pos()).Filename, h.fset.Position(o.Pos()).Filename, o.Name())
 		}
 	}
 }
@@ -237,59 +236,153 @@ func (nothing) Import(p string) (*types.Package, error) {
 	return empty, nil
 }
 
-func (h *house) arrow(from, to string) {
-	if from != to {
-		h.arrows[[2]string{from, to}] = true
+func (h *house) arrow(from, to, name string) {
+	if from == to {
+		return
 	}
+	a := [2]string{from, to}
+	if h.arrows[a] == nil {
+		h.arrows[a] = map[string]bool{}
+	}
+	h.arrows[a][name] = true
 }
 
-// order puts rooms that lean on others in front of these.
-func (h *house) order() []string {
-	out, in := map[string]map[string]bool{}, map[string]map[string]bool{}
+// order puts rooms that lean on others in front of these: circle by circle, and in a circle as few arrows run back up as
+// the search finds.
+func (h *house) order() (order []string) {
+	g := h.graph()
+	for _, circle := range g.circles() {
+		order = append(order, circle.improve(circle.greedy())...)
+	}
+	return order
+}
+
+// graph has, for each room, those on which it leans.
+type graph map[string]map[string]bool
+
+func (h *house) graph() graph {
+	g := graph{}
 	for dir, files := range h.files {
 		for _, f := range files {
-			r := room(dir, f.name)
-			out[r], in[r] = map[string]bool{}, map[string]bool{}
+			g[room(dir, f.name)] = map[string]bool{}
 		}
 	}
 	for a := range h.arrows {
-		if out[a[0]] != nil && out[a[1]] != nil {
-			out[a[0]][a[1]], in[a[1]][a[0]] = true, true
+		if g[a[0]] != nil && g[a[1]] != nil {
+			g[a[0]][a[1]] = true
 		}
 	}
-	var first, last []string
-	for len(out) > 0 {
-		// Rooms that lean on no other stand at the end, rooms on which no other leans in front, of the rest the one with
-		// the most arrows out, compared with those in, comes next.
-		best, score := "", 0
-		for _, r := range slices.Sorted(maps.Keys(out)) {
-			s := len(out[r]) - len(in[r])
-			switch {
-			case len(out[r]) == 0:
-				s = -1 << 30
-			case len(in[r]) == 0:
-				s = 1 << 30
+	return g
+}
+
+func (g graph) rooms() []string { return slices.Sorted(maps.Keys(g)) }
+
+// circles are the largest sets of rooms of which each leans on each other, be it through others (Tarjan), with the
+// arrows between them; a set that leans on another comes before it.
+func (g graph) circles() (all []graph) {
+	number, low := map[string]int{}, map[string]int{}
+	var stack []string
+	var visit func(r string)
+	visit = func(r string) {
+		number[r] = len(number) + 1
+		low[r] = number[r]
+		stack = append(stack, r)
+		for _, to := range slices.Sorted(maps.Keys(g[r])) {
+			if number[to] == 0 {
+				visit(to)
+				low[r] = min(low[r], low[to])
+			} else if slices.Contains(stack, to) {
+				low[r] = min(low[r], number[to])
 			}
-			if best == "" || s > score || s == -1<<30 {
-				if best, score = r, s; s == -1<<30 {
-					break
+		}
+		if low[r] == number[r] {
+			i := slices.Index(stack, r)
+			all = append(all, g.among(stack[i:]))
+			stack = stack[:i]
+		}
+	}
+	for _, r := range g.rooms() {
+		if number[r] == 0 {
+			visit(r)
+		}
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// among is the part of g between these rooms.
+func (g graph) among(rooms []string) graph {
+	part := graph{}
+	for _, r := range rooms {
+		part[r] = map[string]bool{}
+		for to := range g[r] {
+			if slices.Contains(rooms, to) {
+				part[r][to] = true
+			}
+		}
+	}
+	return part
+}
+
+// greedy is a first order: of the rooms that are left, the one with the most arrows out, compared with those in, comes
+// next.
+func (g graph) greedy() (order []string) {
+	score := map[string]int{}
+	for r := range g {
+		for to := range g[r] {
+			score[r]++
+			score[to]--
+		}
+	}
+	left := g.rooms()
+	for len(left) > 0 {
+		best := slices.MaxFunc(left, func(a, b string) int { return cmp.Compare(score[a], score[b]) })
+		order = append(order, best)
+		left = slices.DeleteFunc(left, func(r string) bool { return r == best })
+		for _, r := range left {
+			if g[best][r] {
+				score[r]++
+			}
+			if g[r][best] {
+				score[r]--
+			}
+		}
+	}
+	return order
+}
+
+// improve moves rooms, one at a time, to where fewer arrows run back up, until no room has such a place.
+func (g graph) improve(order []string) []string {
+	// below is what the arrows back up grow by when r, which stands above s, goes below it.
+	below := func(r, s string) (n int) {
+		if g[r][s] {
+			n++
+		}
+		if g[s][r] {
+			n--
+		}
+		return n
+	}
+	for moved := true; moved; {
+		moved = false
+		for _, r := range slices.Clone(order) {
+			at := slices.Index(order, r)
+			best, least := at, 0
+			for i, sum := at+1, 0; i < len(order); i++ {
+				if sum += below(r, order[i]); sum < least {
+					best, least = i, sum
 				}
 			}
+			for i, sum := at-1, 0; i >= 0; i-- {
+				if sum -= below(r, order[i]); sum < least {
+					best, least = i, sum
+				}
+			}
+			if best != at {
+				order = slices.Insert(slices.Delete(order, at, at+1), best, r)
+				moved = true
+			}
 		}
-		if score == -1<<30 {
-			last = append(last, best)
-		} else {
-			first = append(first, best)
-		}
-		for to := range out[best] {
-			delete(in[to], best)
-		}
-		for from := range in[best] {
-			delete(out[from], best)
-		}
-		delete(out, best)
-		delete(in, best)
 	}
-	slices.Reverse(last)
-	return append(first, last...)
+	return order
 }

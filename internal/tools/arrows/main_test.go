@@ -29,7 +29,7 @@ func TestBackward(t *testing.T) {
 		t.Errorf("%v runs back up", a)
 	}
 	for _, want := range [][2]string{{"launcher.go", "pml/t.go"}, {"pml/c.go", "eager/"}, {"pml/c.go", "pml/a.go"}} {
-		if !h.arrows[want] {
+		if h.arrows[want] == nil {
 			t.Errorf("no arrow %v in %v", want, h.arrows)
 		}
 	}

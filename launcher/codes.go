@@ -1,0 +1,21 @@
+package launcher
+
+import "strings"
+
+// Exit codes of gorun itself, as shells and timeout(1) have them.
+const (
+	CodeUsage       = 2
+	CodeTimeout     = 124
+	CodeCannotStart = 126
+	CodeNotFound    = 127
+)
+
+// oneLine makes a message of a rank fit for one line.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
