@@ -24,12 +24,17 @@ func Probe(c *Comm, source, tag int) (Status, error) {
 // Iprobe is Probe without waiting: it reports whether such a message has arrived; §3.8.1. It returns ErrPeerFailed if
 // there is no such message and source has failed, or, in a loop of probes, has returned.
 func Iprobe(c *Comm, source, tag int) (Status, bool, error) {
-	if err := c.checkRecv("Iprobe", source, tag); err != nil || source == ProcNull {
-		return nullStatus, err == nil, err
+	if c.usualRecv(source, tag) == nil {
+		if err := c.checkRecv("Iprobe", source, tag); err != nil || source == ProcNull {
+			return nullStatus, err == nil, err
+		}
 	}
 	_, st, found, err := c.group.Engine.Iprobe(c.group.Context, c.group.ToWorld(source), int32(tag), false)
-	if err != nil || !found {
+	switch {
+	case err != nil:
 		return Status{}, false, c.group.Wrap("Iprobe", source, tag, err)
+	case !found:
+		return Status{}, false, nil
 	}
 	return c.status(st), true, nil
 }

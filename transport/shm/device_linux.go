@@ -60,6 +60,8 @@ type poller struct {
 	polled   []*inRing // read by every poll; all other rings are armed
 	last     []*inRing // rings whose packets the previous Poll returned
 	turn     int       // the polled ring that short looks at first, if there are so many
+	burst    *inRing   // the ring that short goes on with, which it has just looked at all else for; nil: none
+	left     int       // messages that short may still take from it
 	refused  []*link   // that have found no room, and of which no Room has been reported since
 	full     bool      // the previous Poll was full of polled rings' packets: the next one begins with the marks
 	nextMark int       // the marked ring that is read first

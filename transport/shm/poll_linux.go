@@ -52,11 +52,16 @@ const (
 	inlineLong  = ring.SlotSize - 8 - 8*longAt  // 80 bytes
 )
 
+// maxBurst is how many short messages are taken from a ring before the next ring has its turn. Slots that a burst has
+// gone past are released after it: they are a quarter of the smallest ring at most.
+const maxBurst = 16
+
 // pollBytes ends a poll early: large fragments should be copied out and their room freed before more is read.
 const pollBytes = 64 << 10
 
 // Poll is transport.Device's.
 func (d *Device) Poll(pkts []transport.Packet) int {
+	d.burst = nil
 	if len(d.last) != 0 {
 		d.release()
 	}
@@ -105,6 +110,19 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 func (d *Device) short() func() (m transport.Short, payload []byte, found transport.Found) {
 	// Not a method: a call of one through a func would go through a wrapper, which copies the results.
 	return func() (m transport.Short, payload []byte, found transport.Found) {
+		if r := d.burst; r != nil {
+			if s, meta := r.c.Peek(); s != nil && inlineEager(meta) && int64(s.W[0]) >= 0 {
+				w, n := s.W[0], meta>>16
+				r.c.Advance(0)
+				r.c.PrefetchSlots()
+				if d.left--; d.left == 0 {
+					d.burst = nil
+				}
+				return transport.Short{Source: r.peer, Tag: int32(w >> 32), Ctx: uint32(w)}, s.Bytes(shortAt)[:n:n],
+					transport.FoundShort
+			}
+			d.burst = nil
+		}
 		if len(d.last) != 0 {
 			d.release()
 		}
@@ -137,14 +155,20 @@ func (d *Device) short() func() (m transport.Short, payload []byte, found transp
 			} else if payload = r.shortArea(s, n); payload == nil {
 				return m, nil, transport.FoundOther
 			}
-			if r.idle == 0 {
-				c.PrefetchSlots() // a burst: the look before has found something too
+			if r.idle == 0 { // the look before has found something too
+				c.PrefetchSlots()
+				d.burst, d.left = r, maxBurst
 			}
 			r.idle = 0
 			return transport.Short{Source: r.peer, Tag: int32(w >> 32), Ctx: uint32(w)}, payload, transport.FoundShort
 		}
 		return m, nil, transport.FoundNothing
 	}
+}
+
+// inlineEager reports whether that is the meta word of a short message in its slot.
+func inlineEager(meta uint32) bool {
+	return meta&0xffff == uint32(wire.Eager) && meta>>16 <= inlineShort
 }
 
 // shortArea is the payload that is not in the slot, and goes past it; nil: it is in no small area.
