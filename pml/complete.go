@@ -238,13 +238,13 @@ const takeInPolls = 8
 // takeIn takes what has come for requests that are posted, though some of the caller's are done already: sends are at
 // once. Else who sends and receives would do the one until the links are full, and then the other.
 func (e *Engine) takeIn() {
-	e.wait.calling = true
+	e.wait.calling, e.wait.untilDone = true, true
 	for polls := 0; polls < takeInPolls && e.wait.mayPoll() && e.load.outstanding != 0; polls++ {
 		if e.progress() < len(e.pkts) {
 			break
 		}
 	}
-	e.wait.calling = false
+	e.wait.calling, e.wait.untilDone = false, false
 }
 
 // done is how many are.

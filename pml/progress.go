@@ -22,7 +22,11 @@ func (e *Engine) progress() int {
 
 func (e *Engine) poll() int {
 	e.links.shorts.unpolled = 0
-	n := e.dev.Poll(e.pkts[:])
+	pkts := e.pkts[:]
+	if e.wait.untilDone {
+		pkts = pkts[:min(len(pkts), max(1, e.load.outstanding))]
+	}
+	n := e.dev.Poll(pkts)
 	if !e.direct {
 		return n + e.path.events(e.pkts[:n])
 	}

@@ -34,8 +34,8 @@ func (l *linkPath) pollShorts() (n int, more bool) {
 		} else {
 			l.onShort(m, payload)
 		}
-		if e.wait.calling && e.load.outstanding == 0 {
-			return n + 1, false // the caller has what it waits for, and nothing else is posted
+		if e.wait.untilDone && e.load.outstanding == 0 {
+			return n + 1, false // the rest is for nothing that is posted
 		}
 	}
 	return n, false

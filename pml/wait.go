@@ -82,9 +82,9 @@ func (e *Engine) await(r *Request) (long bool) {
 	if r.cctx == nil && e.wait.mayPoll() && e.links.transfers.none() {
 		// The first thing that a leader does is all that it does in a stream of messages. The device may stay armed
 		// meanwhile: no peer asks whether this rank polls while no transfer is under way.
-		e.wait.calling = true
+		e.wait.calling, e.wait.untilDone = true, true
 		e.progress()
-		e.wait.calling = false
+		e.wait.calling, e.wait.untilDone = false, false
 		if r.state == stDone {
 			return false
 		}
@@ -426,6 +426,14 @@ func (e *Engine) arm() {
 
 func (e *Engine) armFor(n need) {
 	for tries := 0; tries < 8 && n != needWatcher; tries++ {
+		// What has come is looked at first, and no more of it taken than was posted for: what is left in the links costs
+		// this rank nothing, and holds back its senders.
+		e.wait.untilDone = true
+		e.progress()
+		e.wait.untilDone = false
+		if n = e.wait.needs(&e.load); n == needNothing || n == needWatcher {
+			break
+		}
 		level := transport.Urgent
 		if n == needAny {
 			level = transport.Any
@@ -435,10 +443,9 @@ func (e *Engine) armFor(n need) {
 			return
 		}
 		e.wait.isNot()
-		e.progress()
-		if n = e.wait.needs(&e.load); n == needNothing {
-			return
-		}
+	}
+	if n == needNothing {
+		return
 	}
 	if e.wait.wakeWatcher() {
 		e.sleep.Interrupt()

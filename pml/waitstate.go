@@ -27,6 +27,8 @@ type waitState struct {
 	rounds    int        // operations of several rounds: each message may be what the next round waits for
 	// calling: an operation is being started whose caller is about to wait for it, or looks for its end.
 	calling bool
+	// untilDone: a look takes short messages only as long as something is outstanding.
+	untilDone bool
 	// missed: the watcher was woken while a caller led. That may not look again, since what it waits for was done while
 	// it let others run, and what the watcher was woken for shows itself only once (wire.Wake).
 	missed bool

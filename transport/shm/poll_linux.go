@@ -151,13 +151,14 @@ func (d *Device) short() func() (m transport.Short, payload []byte, found transp
 			}
 			if n <= inlineShort {
 				payload = s.Bytes(shortAt)[:n:n]
-				c.Advance(0)
+				if c.Advance(0); r.idle == 0 { // the look before has found something too
+					d.burst, d.left = r, maxBurst
+				}
 			} else if payload = r.shortArea(s, n); payload == nil {
 				return m, nil, transport.FoundOther
 			}
-			if r.idle == 0 { // the look before has found something too
+			if r.idle == 0 {
 				c.PrefetchSlots()
-				d.burst, d.left = r, maxBurst
 			}
 			r.idle = 0
 			return transport.Short{Source: r.peer, Tag: int32(w >> 32), Ctx: uint32(w)}, payload, transport.FoundShort
