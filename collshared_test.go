@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -88,7 +89,7 @@ func TestSharedCrowded(t *testing.T) {
 			meetOnBoard(w)
 			for _, crowded := range []bool{false, true} {
 				must(Barrier(w))
-				w.group.Board.Crowded = crowded // at all ranks
+				w.group.Board.SetCrowded(crowded) // at all ranks
 				for _, size := range slices.Sorted(maps.Keys(want[ranks])) {
 					steps := want[ranks][size].apart
 					if crowded {
@@ -243,6 +244,7 @@ func TestSharedNotEverywhere(t *testing.T) {
 func TestSharedOperatorPanics(t *testing.T) {
 	overLoop(t)(4, func(w *Comm) {
 		meetOnBoard(w)
+		w.group.Board.SetCrowded(false) // else they combine a short vector in one step
 		for victim := range w.Size() {
 			for _, size := range []int{coll.SplitMin / 8, coll.SlotMost/8 + 500} {
 				op := func(inout, in []int) {
@@ -819,4 +821,44 @@ func TestSharedErrorLeavesOthersGoing(t *testing.T) {
 			w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends it"))
 		}
 	}, onBoard)
+}
+
+// Calls of roomy ranks, each by the line of the table that holds for it, give what they should; and a reduction has the
+// same bits as where ranks are crowded, and as before they have a board.
+func TestRoomy(t *testing.T) {
+	unchecked := WithEnviron([]string{"GORUN_COLL_CHECK=0"})
+	for _, ranks := range few([]int{3, 4, 5, 8, 9, 16}, 3, 5) {
+		overLoop(t)(ranks, func(w *Comm) {
+			meetOnBoard(w)
+			w.group.Board.SetCrowded(false)
+			sizes := few([]int{1, 1 << 9, 1<<9 + 1, 1<<11 + 1, 1<<13 + 1, 1<<16 + 1, 1<<17 + 1}, 1<<9+1, 1<<13+1)
+			for _, size := range sizes {
+				moves[int64](w, size)
+				reductions[int64](w, size)
+			}
+			for _, size := range sizes {
+				const times = 4 // without a board twice, crowded, roomy
+				c := ok(w.Dup())
+				in, all, root := make([]float64, size), [times][]float64{}, [times][]float64{}
+				for i := range in {
+					in[i] = math.Pow(10, float64((w.Rank()*7+i)%31)) / 3
+				}
+				for i := range times {
+					if i >= coll.BoardSetup {
+						c.group.Board.SetCrowded(i == coll.BoardSetup)
+					}
+					all[i], root[i] = make([]float64, size), make([]float64, size)
+					must(Allreduce(c, in, all[i], Sum))
+					if i == 0 || i >= coll.BoardSetup { // it is one more call in which the board may be made
+						must(Reduce(c, in, root[i], Sum, size%ranks))
+					} else {
+						root[i] = root[0]
+					}
+					check(slices.Equal(all[i], all[0]), "Allreduce of %d, call %d, has other bits", size, i)
+					check(slices.Equal(root[i], root[0]), "Reduce of %d, call %d, has other bits", size, i)
+				}
+				must(c.Free())
+			}
+		}, unchecked)
+	}
 }

@@ -13,17 +13,15 @@ func TestTable(t *testing.T) {
 			t.Errorf("the table names %v:%s, which is not in the catalogue", r.operation, r.name)
 		}
 	}
-	var c Choice
-	for o := range operations {
-		for _, size := range []int{1, 2, 3, 8, 100, 1 << 20} {
+	for _, size := range []int{1, 2, 3, 8, 100, 1 << 20} {
+		allHosts := []Hosts{nil, Blocks{size, 1}, Blocks{size, 64}, HostsOf(size, inTurn(3))}
+		for o := range operations {
 			for _, count := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
 				for _, commutative := range []bool{true, false} {
 					for _, via := range []Via{SharedMemory, Network} {
-						for _, hosts := range []Hosts{nil, Blocks{size, 1}, Blocks{size, 64}, HostsOf(size, inTurn(3))} {
+						for _, hosts := range allHosts {
 							p := Params{Size: size, Count: count, ElemSize: 8, Commutative: commutative, Hosts: hosts}
-							if a := c.Algorithm(o, &p, via); a.Operation != o || a.Fits(&p) != nil {
-								t.Errorf("%v of %d on %d ranks by %v", o, count, size, a)
-							}
+							checkChoice(t, o, p, via)
 						}
 					}
 				}
@@ -32,20 +30,47 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Ranks read each other's buffers only where that was measured to be faster: with two ranks and with up to 8, and an
-// Allreduce with two.
+// checkChoice looks for an algorithm for p, also where there is a board, and where the board's ranks are roomy.
+func checkChoice(t *testing.T, o Operation, p Params, via Via) {
+	t.Helper()
+	var c Choice
+	for _, board := range []Params{{}, {Board: true}, {Board: true, Roomy: true}, {Board: true, Reads: true, Roomy: true},
+		{Roomy: true}} {
+		p.Board, p.Reads, p.Roomy = board.Board, board.Reads, board.Roomy
+		if a := c.Algorithm(o, &p, via); a.Operation != o || a.Fits(&p) != nil {
+			t.Errorf("%v of %d on %d ranks by %v", o, p.Count, p.Size, a)
+		}
+	}
+}
+
+// Ranks read each other's buffers only where that was measured to be faster. Of crowded ranks these are two and up to 8,
+// and in an Allreduce two.
 func TestTableReads(t *testing.T) {
 	var c Choice
-	for o, most := range map[Operation]int{Bcast: 8, Allgather: 8, Alltoall: 8, Reduce: 8, Allreduce: 2} {
-		for _, size := range []int{2, 3, 8, 9, 32, 64} {
-			reads := false
-			for count := int64(1); count <= 1<<30; count *= 2 {
-				p := Params{Size: size, Count: count, ElemSize: 1, Commutative: true, Board: true, Reads: true}
-				reads = reads || c.Algorithm(o, &p, SharedMemory).Needs&ReadsBuffers != 0
+	for o, most := range map[Operation][2]int{Bcast: {8, 2}, Allgather: {8, 4}, Alltoall: {8, 8}, Reduce: {8, 64},
+		Allreduce: {2, 64}} {
+		for i, roomy := range []bool{false, true} {
+			for _, size := range []int{2, 3, 8, 9, 32, 64} {
+				reads := false
+				for count := int64(1); count <= 1<<30; count *= 2 {
+					p := Params{Size: size, Count: count, ElemSize: 1, Commutative: true, Board: true, Reads: true, Roomy: roomy}
+					reads = reads || c.Algorithm(o, &p, SharedMemory).Needs&ReadsBuffers != 0
+				}
+				if want := size <= most[i]; reads != want {
+					t.Errorf("%v of %d ranks, roomy %v, reads their buffers: %v; want %v", o, size, roomy, reads, want)
+				}
 			}
-			if want := size <= most; reads != want {
-				t.Errorf("%v of %d ranks reads their buffers: %v; want %v", o, size, reads, want)
-			}
+		}
+	}
+}
+
+// The lines of crowded ranks are what they were before there were others: calls that no board has agreed on go by them.
+func TestCrowdedByDefault(t *testing.T) {
+	var table Choice
+	for o, want := range map[Operation]string{Bcast: "direct", Allgather: "direct", Alltoall: "direct", Allreduce: "shared"} {
+		p := Params{Size: 4, Count: 2 * mib, ElemSize: 1, Commutative: true, Board: true, Reads: true}
+		if a := table.Algorithm(o, &p, SharedMemory); a.Name != want {
+			t.Errorf("%v of 2 MiB on 4 ranks: %s, want %s", o, a.Name, want)
 		}
 	}
 }

@@ -58,6 +58,7 @@ type boardState struct {
 	none  bool  // there will be no board: the communicator has been freed
 	err   error // other ranks may have a board, and this rank has no part in it
 	On    *pml.Board
+	able  boardWays // the ways of calls through it; 0: it is not made
 
 	Slot  int       // bytes of a slot
 	Step  uint64    // the last one that this rank has begun
@@ -69,8 +70,6 @@ type boardState struct {
 	most  int      // sums that combine has at one time
 	sums  [][]byte // all except the result's; nil: nothing has been combined
 	lent  []lends  // by each rank; nil: they cannot read and write each other's memory
-
-	Crowded bool // the ranks outnumber the CPUs of their host
 }
 
 // BoardRoom counts the bytes of the boards that a process has and is about to have: ≤ BoardsMost.
@@ -103,22 +102,25 @@ func (p *Plan) runQueued(turn <-chan struct{}) error {
 		<-turn
 	}
 	s := &p.group.Board
+	ways := p.ways & s.able
 	if refused, alone := p.check(); refused != nil {
-		if alone && s.On == nil { // else the ranks that make the call hear of the failed rank through the board
-			p.continueAlone(refused)
+		if alone && ways == 0 { // else the ranks that make the call hear of the failed rank through the board
+			p.continueAlone(p.byMessages(), refused)
 		}
 		s.leave()
 		return refused
 	}
-	if s.err == nil && s.On != nil && (p.ways.shared || s.ReadsBuffers()) {
+	if ways != 0 && s.err == nil {
 		defer s.leave()
-		return p.runOnBoard()
+		return p.runOnBoard(ways)
 	}
-	if s.err != nil {
+	if s.err != nil && (ways != 0 || s.On == nil) {
 		defer s.leave()
 		if s.On == nil { // others may have agreed on none, and make their calls by messages
 			p.failed = s.err
-			p.giveUp()
+			if p.giveUp(p.algorithm); p.roomy != p.algorithm {
+				p.giveUp(p.roomy) // others may have the board
+			}
 		}
 		return s.err
 	}
@@ -127,8 +129,17 @@ func (p *Plan) runQueued(turn <-chan struct{}) error {
 			p.failed = failed
 		}
 	}
+	a := p.byMessages()
 	s.leave()
-	return p.runByMessages()
+	return p.runByMessages(a)
+}
+
+// byMessages returns the algorithm of the call that has its turn, if it goes by messages.
+func (p *Plan) byMessages() *collectives.Algorithm {
+	if !p.group.Board.crowded() {
+		return p.roomy
+	}
+	return p.algorithm
 }
 
 // due counts a call, and reports whether the ranks are to make the board in it.
@@ -258,7 +269,7 @@ func (g *Group) closeBoard() {
 	s.whenIdle(func() {
 		if s.On != nil {
 			s.On.Close()
-			s.On = nil
+			s.On, s.able = nil, 0
 			g.Setup.Boards.Give(BoardBytes(g.Size))
 		}
 		s.none, s.own, s.peer, s.sums = true, nil, nil, nil

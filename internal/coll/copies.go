@@ -91,7 +91,7 @@ const (
 
 // inParts reports whether a piece of n bytes that all want is combined in parts.
 func (s *boardCall) inParts(n int) bool {
-	if s.Crowded && n <= WholeMost && n*s.n < allMost {
+	if s.crowded() && n <= WholeMost && n*s.n < allMost {
 		return false
 	}
 	return n >= SplitMin && s.n > 2
