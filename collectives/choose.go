@@ -371,13 +371,16 @@ func Lines() (all []Line) {
 	return all
 }
 
-// Print writes the table. Cost fills more columns, which have the heads: for each line it is given the algorithm and a
-// call for which the line holds, without counts for each rank.
-func Print(w io.Writer, heads []string, cost func(*Algorithm, Params) []string) error {
+// Print writes the lines that hold for ranks that are roomy or not. Cost fills more columns, which have the heads: for
+// each line it is given the algorithm and a call for which the line holds, without counts for each rank.
+func Print(w io.Writer, roomy bool, heads []string, cost func(*Algorithm, Params) []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "operation\tbytes\tranks\tper host\tover\tCPUs\talgorithm\t"+strings.Join(heads, "\t"))
 	for i := range table {
 		r := &table[i]
+		if !r.cpus.holds(roomy) {
+			continue
+		}
 		fmt.Fprintf(t, "%v\t%s\t%s\t%s\t%v\t%v\t%s", r.operation, atMost(r.bytes), atMost(int64(r.ranks)),
 			atLeast(r.perHost), r.via, r.cpus, r.name)
 		for _, text := range cost(find(r.operation, r.name), r.priced()) {

@@ -117,12 +117,34 @@ func TestParseChoice(t *testing.T) {
 }
 
 func TestPrint(t *testing.T) {
+	printed := map[*rule]bool{}
+	for _, roomy := range []bool{false, true} {
+		printLines(t, roomy)
+		for i := range table {
+			if r := &table[i]; r.cpus.holds(roomy) {
+				printed[r] = true
+			}
+		}
+	}
+	if len(printed) != len(table) {
+		t.Errorf("%d of %d lines are printed", len(printed), len(table))
+	}
+}
+
+func printLines(t *testing.T, roomy bool) {
+	t.Helper()
+	all := 0
+	for i := range table {
+		if table[i].cpus.holds(roomy) {
+			all++
+		}
+	}
 	var text strings.Builder
-	err := Print(&text, []string{"cost"}, func(a *Algorithm, p Params) []string {
+	err := Print(&text, roomy, []string{"cost"}, func(a *Algorithm, p Params) []string {
 		for i := range table {
 			r := &table[i]
 			if r.operation == a.Operation && r.name == a.Name && p.Count <= r.bytes && p.Size <= r.ranks &&
-				p.Size/p.Hosts.Len() >= r.perHost {
+				p.Size/p.Hosts.Len() >= r.perHost && r.cpus.holds(roomy) {
 				return []string{"priced"}
 			}
 		}
@@ -132,10 +154,10 @@ func TestPrint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(text.String(), "priced\n"); lines != len(table) {
-		t.Errorf("%d of %d lines have a price:\n%s", lines, len(table), &text)
+	if lines := strings.Count(text.String(), "priced\n"); lines != all {
+		t.Errorf("%d of %d lines have a price:\n%s", lines, all, &text)
 	}
-	if lines := strings.Count(text.String(), "\n"); lines != len(table)+1 {
+	if lines := strings.Count(text.String(), "\n"); lines != all+1 {
 		t.Errorf("%d lines for %d rules", lines, len(table))
 	}
 }
