@@ -42,7 +42,7 @@ func (c CPUs) holds(roomy bool) bool { return c == AnyCPUs || (c == Roomy) == ro
 type rule struct {
 	operation Operation
 	bytes     int64 // at most
-	ranks     int   // at most
+	ranks     int   // at most; negative: a power of two (powersOfTwo)
 	perHost   int   // at least, on average; 0: also where hosts are not known
 	via       Via
 	cpus      CPUs
@@ -54,6 +54,24 @@ const (
 	kib       = int64(1) << 10
 	mib       = int64(1) << 20
 )
+
+// powersOfTwo is the limit of a line for a power of two of ranks, n at most: with other numbers some algorithms move the
+// whole vector twice more.
+func powersOfTwo(n int) int { return -n }
+
+// mostRanks is the limit of r, and whether it is for powers of two.
+func (r *rule) mostRanks() (most int, powers bool) {
+	if r.ranks < 0 {
+		return -r.ranks, true
+	}
+	return r.ranks, false
+}
+
+// hasRanks reports whether r is for so many ranks.
+func (r *rule) hasRanks(n int) bool {
+	most, powers := r.mostRanks()
+	return n <= most && (!powers || n&(n-1) == 0)
+}
 
 // table is read from above; the first line that holds and fits is taken. The last of each operation always does. While
 // ranks compute an algorithm that needs attention does not fit: lines below it are for such calls. The table's limits
@@ -162,9 +180,9 @@ var table = []rule{
 	{Reduce, unbounded, 2, 0, SharedMemory, AnyCPUs, "binomial"},
 	{Reduce, 32 * kib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
 	{Reduce, 256 * kib, 8, 0, AnyVia, Roomy, "shared"},
-	{Reduce, 128 * kib, unbounded, 0, AnyVia, Roomy, "rabenseifner"},
+	{Reduce, 128 * kib, powersOfTwo(unbounded), 0, AnyVia, Roomy, "rabenseifner"},
+	{Reduce, 128 * kib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
 	{Reduce, 4 * mib, unbounded, 0, AnyVia, Roomy, "direct"},
-	{Reduce, 128 * kib, unbounded, 0, AnyVia, Crowded, "shared"},
 	{Reduce, unbounded, 8, 0, AnyVia, AnyCPUs, "direct"},
 	{Reduce, 4 * kib, unbounded, 0, AnyVia, AnyCPUs, "knomial"},
 	{Reduce, 4 * kib, unbounded, 0, AnyVia, AnyCPUs, "binomial"},
@@ -176,10 +194,12 @@ var table = []rule{
 	{Allreduce, 32 * kib, 2, 0, SharedMemory, AnyCPUs, "shared"},
 	{Allreduce, unbounded, 2, 0, SharedMemory, AnyCPUs, "direct"},
 	{Allreduce, 4 * kib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
-	{Allreduce, 64 * kib, 8, 0, AnyVia, Roomy, "rabenseifner"},
+	{Allreduce, 64 * kib, powersOfTwo(8), 0, AnyVia, Roomy, "rabenseifner"},
+	{Allreduce, 64 * kib, 4, 0, AnyVia, Roomy, "shared"},
 	{Allreduce, 4 * mib, 4, 0, AnyVia, Roomy, "direct"},
 	{Allreduce, 1 * mib, 8, 0, AnyVia, Roomy, "shared"},
-	{Allreduce, 512 * kib, unbounded, 0, AnyVia, Roomy, "rabenseifner"},
+	{Allreduce, 512 * kib, powersOfTwo(unbounded), 0, AnyVia, Roomy, "rabenseifner"},
+	{Allreduce, 128 * kib, unbounded, 0, AnyVia, Roomy, "shared"},
 	{Allreduce, 4 * mib, unbounded, 0, AnyVia, Roomy, "direct"},
 	{Allreduce, 4 * mib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
 	{Allreduce, 64 * kib, 16, 2, Network, AnyCPUs, "two_level"},
@@ -289,7 +309,7 @@ func (c *Choice) Algorithm(o Operation, p *Params, via Via) *Algorithm {
 	}
 	for i := range table {
 		r := &table[i]
-		if r.operation != o || bytes > r.bytes || p.Size > r.ranks || perHost < r.perHost ||
+		if r.operation != o || bytes > r.bytes || !r.hasRanks(p.Size) || perHost < r.perHost ||
 			r.via != AnyVia && r.via != via || !r.cpus.holds(p.Roomy) {
 			continue
 		}
@@ -330,7 +350,8 @@ const (
 
 // priced is a call for which a line of the table holds. Params has no counts for each rank.
 func (r *rule) priced() Params {
-	p := Params{Size: min(r.ranks, pricedRanks), Count: min(r.bytes, pricedBytes), ElemSize: 1, Commutative: true,
+	ranks, _ := r.mostRanks()
+	p := Params{Size: min(ranks, pricedRanks), Count: min(r.bytes, pricedBytes), ElemSize: 1, Commutative: true,
 		Roomy: r.cpus == Roomy}
 	if r.operation == Barrier {
 		p.Count = 0
@@ -346,8 +367,9 @@ func (r *rule) priced() Params {
 // Line is a line of the table, for programs.
 type Line struct {
 	Operation string `json:"operation"`
-	Bytes     int64  `json:"most_bytes,omitempty"` // 0: any
-	Ranks     int    `json:"most_ranks,omitempty"` // 0: any
+	Bytes     int64  `json:"most_bytes,omitempty"`    // 0: any
+	Ranks     int    `json:"most_ranks,omitempty"`    // 0: any
+	Powers    bool   `json:"powers_of_two,omitempty"` // of ranks
 	PerHost   int    `json:"least_ranks_per_host,omitempty"`
 	Via       string `json:"over"`
 	CPUs      string `json:"cpus"`
@@ -363,8 +385,9 @@ func Lines() (all []Line) {
 		if r.bytes != unbounded {
 			l.Bytes = r.bytes
 		}
-		if int64(r.ranks) != unbounded {
-			l.Ranks = r.ranks
+		ranks, powers := r.mostRanks()
+		if l.Powers = powers; int64(ranks) != unbounded {
+			l.Ranks = ranks
 		}
 		all = append(all, l)
 	}
@@ -381,7 +404,7 @@ func Print(w io.Writer, roomy bool, heads []string, cost func(*Algorithm, Params
 		if !r.cpus.holds(roomy) {
 			continue
 		}
-		fmt.Fprintf(t, "%v\t%s\t%s\t%s\t%v\t%v\t%s", r.operation, atMost(r.bytes), atMost(int64(r.ranks)),
+		fmt.Fprintf(t, "%v\t%s\t%s\t%s\t%v\t%v\t%s", r.operation, atMost(r.bytes), r.ranksText(),
 			atLeast(r.perHost), r.via, r.cpus, r.name)
 		for _, text := range cost(find(r.operation, r.name), r.priced()) {
 			fmt.Fprintf(t, "\t%s", text)
@@ -389,6 +412,17 @@ func Print(w io.Writer, roomy bool, heads []string, cost func(*Algorithm, Params
 		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+func (r *rule) ranksText() string {
+	switch most, powers := r.mostRanks(); {
+	case powers && int64(most) == unbounded:
+		return "2^n"
+	case powers:
+		return "2^n " + atMost(int64(most))
+	default:
+		return atMost(int64(most))
+	}
 }
 
 func atMost(n int64) string {

@@ -64,6 +64,32 @@ func TestTableReads(t *testing.T) {
 	}
 }
 
+// Rabenseifner's algorithm takes up to twice as long where ranks are not a power of two: roomy ranks take it elsewhere.
+func TestPowersOfTwo(t *testing.T) {
+	var table Choice
+	for ranks := 3; ranks <= 64; ranks++ {
+		for _, o := range []Operation{Reduce, Allreduce} {
+			p := Params{Size: ranks, Count: 64 * kib, ElemSize: 1, Commutative: true, Board: true, Reads: true, Roomy: true}
+			name, power := table.Algorithm(o, &p, SharedMemory).Name, ranks&(ranks-1) == 0
+			if want := power && (o == Allreduce || ranks > 8); (name == "rabenseifner") != want || !power && name != "shared" {
+				t.Errorf("%v of 64 KiB on %d ranks: %s", o, ranks, name)
+			}
+		}
+	}
+	lines, text := 0, strings.Builder{}
+	for _, l := range Lines() {
+		if l.Powers {
+			lines++
+		}
+	}
+	if err := Print(&text, true, nil, func(*Algorithm, Params) []string { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if printed := strings.Count(text.String(), "  2^n"); lines == 0 || printed != lines {
+		t.Errorf("%d lines for powers of two, of which %d are printed:\n%s", lines, printed, &text)
+	}
+}
+
 // The lines of crowded ranks are what they were before there were others: calls that no board has agreed on go by them.
 func TestCrowdedByDefault(t *testing.T) {
 	var table Choice
@@ -143,7 +169,7 @@ func printLines(t *testing.T, roomy bool) {
 	err := Print(&text, roomy, []string{"cost"}, func(a *Algorithm, p Params) []string {
 		for i := range table {
 			r := &table[i]
-			if r.operation == a.Operation && r.name == a.Name && p.Count <= r.bytes && p.Size <= r.ranks &&
+			if r.operation == a.Operation && r.name == a.Name && p.Count <= r.bytes && r.hasRanks(p.Size) &&
 				p.Size/p.Hosts.Len() >= r.perHost && r.cpus.holds(roomy) {
 				return []string{"priced"}
 			}
