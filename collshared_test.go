@@ -688,11 +688,11 @@ func TestSharedApart(t *testing.T) {
 			fmt.Sprintf("Bcast with root 1 of %d elements of 8 bytes", 3*slot)},
 		{"counts of another", bcast(3*slot, 0), bcast(1, 0), ErrCount, "Bcast with root 0 of 1 elements of 8 bytes"},
 		{"roots of Bcast", bcast(10, 0), bcast(10, 2), ErrComm, "gives nothing to that"},
-		{"roots of Reduce", reduce(10, 1), reduce(10, 2), ErrComm, "gives nothing to that"},
+		{"roots of Reduce", reduce(10, 1), reduce(10, 2), ErrComm, "Reduce with root"}, // or ErrRoot: see below
 		{"roots and counts", bcast(5*slot, 1), bcast(10, 2), ErrComm, "Bcast with root"},
 		{"counts of Allreduce", allreduce(2 * slot), allreduce(100), ErrCount, "Allreduce of 100 elements"},
 		{"calls", Barrier, bcast(10, 0), ErrComm, "Barrier; "},
-		{"calls of several steps", allreduce(5 * slot), reduce(5*slot, 0), ErrComm, "Reduce with root 0"},
+		{"calls of several steps", allreduce(5 * slot), reduce(5*slot, 0), ErrComm, "rank 0"},
 		{"a call too few", func(*Comm) error { return nil }, allreduce(20), ErrComm, "call 3, Allreduce"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -719,9 +719,14 @@ func TestSharedApart(t *testing.T) {
 				later := Barrier(c)
 				told.Done()
 				told.Wait() // no rank's end is what ends another's wait
-				check(errors.Is(err, x.class), "rank %d: %v", c.Rank(), err)
+				// Of two roots the one that finds it first may have read what a third rank gives for the other one.
+				class := x.class
+				if errors.Is(err, ErrRoot) && strings.Contains(x.says, "Reduce with root") {
+					class = ErrRoot
+				}
+				check(errors.Is(err, class), "rank %d: %v", c.Rank(), err)
 				check(strings.Contains(err.Error(), x.says), "rank %d: %v", c.Rank(), err)
-				check(errors.Is(later, x.class), "rank %d: a later call: %v", c.Rank(), later)
+				check(errors.Is(later, class), "rank %d: a later call: %v", c.Rank(), later)
 			}, onBoard)
 		})
 	}

@@ -67,7 +67,7 @@ type boardState struct {
 	own   []byte    // sums of this rank that are not combined in the place of the result
 	peer  []byte    // a copy of another rank's contribution, which may change while it is read
 	pairs []collectives.Pair
-	most  int      // sums that combine has at one time
+	most  int      // buffers that combine uses
 	sums  [][]byte // all except the result's; nil: nothing has been combined
 	lent  []lends  // by each rank; nil: they cannot read and write each other's memory
 }
@@ -171,7 +171,7 @@ func (s *boardState) setUp(g *Group, tag int32) error {
 		s.stop = func() { t.on.End(agree.FreedError()) }
 		s.mu.Unlock()
 		s.own, s.peer = aligned(s.Slot), aligned(s.Slot)
-		s.pairs, s.most = collectives.Pairs(g.Size)
+		s.pairs, s.most = collectives.Pairs(g.Rank, g.Size)
 		if s.err = s.agree(g); s.err == nil && !g.Setup.Check {
 			s.On.Watch(g.context(), (&mismatchDetector{g: g, boardState: s}).look)
 		}
