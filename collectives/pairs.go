@@ -22,8 +22,9 @@ type Merge struct{ Upper, Lower int }
 // Own is in the place of a buffer if a rank's own contribution is only read.
 const Own = -1
 
-// Pairs returns the steps of one of so many ranks, and how many buffers they use; the result is in buffer 0. A rank
-// begins with itself and goes on with its neighbours, then theirs: no contribution is taken by all ranks at one time.
+// Pairs returns the steps for so many ranks that begin with the contribution of one, and how many buffers they use; the
+// result is in buffer 0. They go on with the neighbour of that rank, then their neighbours. If each rank begins with
+// itself no contribution is taken by all at one time. To begin with another rank is possible with the last one.
 func Pairs(rank, ranks int) (steps []Pair, buffers int) {
 	p := pairing{fold: (&team{size: ranks}).fold(), last: ranks - 1, taken: []bool{true}}
 	if number := p.number(rank); number >= 0 {

@@ -137,6 +137,9 @@ func TestRoomyIsAgreed(t *testing.T) {
 			if w.Board.crowded() == roomy {
 				return fmt.Errorf("3 ranks on %d CPUs: crowded is %v", cpus, !roomy)
 			}
+			if first := w.Board.pairs[0].Rank; roomy && first != w.Rank || !roomy && first != 2 {
+				return fmt.Errorf("3 ranks on %d CPUs: rank %d is combined first", cpus, first)
+			}
 			return nil
 		})
 	}
