@@ -336,7 +336,7 @@ func (c trial) try(random *rand.Rand) error {
 	if err := w.run(); err != nil {
 		return err
 	}
-	inOrder := orderByPairs(c.size, c.commutative)
+	inOrder := orderByPairs(0, c.size, c.commutative)
 	for r, e := range all {
 		for b := range e.after {
 			got, want := w.ranks[r].spaces[Out][b], e.after[b]

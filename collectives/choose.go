@@ -21,14 +21,31 @@ const (
 
 func (v Via) String() string { return [...]string{"any", "shm", "net"}[v] }
 
+// CPUs says whether each rank has a CPU.
+type CPUs uint8
+
+// The values of CPUs. AnyCPUs is only in rules. Ranks that have agreed on a board know alike which of the two they are:
+// Roomy if they do not outnumber the CPUs of their host. All other ranks count as crowded.
+const (
+	AnyCPUs CPUs = iota
+	Crowded
+	Roomy
+)
+
+func (c CPUs) String() string { return [...]string{"any", "crowded", "roomy"}[c] }
+
+// holds reports whether a line with this condition counts for ranks that are roomy or not.
+func (c CPUs) holds(roomy bool) bool { return c == AnyCPUs || (c == Roomy) == roomy }
+
 // rule is one line of the table: for calls within its limits, and which its algorithm fits, it gives the name. Bytes
 // are those of Count (what one rank contributes) and of the v forms' InCounts or OutCounts on average.
 type rule struct {
 	operation Operation
 	bytes     int64 // at most
-	ranks     int   // at most
+	ranks     int   // at most; negative: a power of two (powersOfTwo)
 	perHost   int   // at least, on average; 0: also where hosts are not known
 	via       Via
+	cpus      CPUs
 	name      string
 }
 
@@ -38,156 +55,198 @@ const (
 	mib       = int64(1) << 20
 )
 
+// powersOfTwo is the limit of a line for a power of two of ranks, n at most: with other numbers some algorithms move the
+// whole vector twice more.
+func powersOfTwo(n int) int { return -n }
+
+// mostRanks is the limit of r, and whether it is for powers of two.
+func (r *rule) mostRanks() (most int, powers bool) {
+	if r.ranks < 0 {
+		return -r.ranks, true
+	}
+	return r.ranks, false
+}
+
+// hasRanks reports whether r is for so many ranks.
+func (r *rule) hasRanks(n int) bool {
+	most, powers := r.mostRanks()
+	return n <= most && (!powers || n&(n-1) == 0)
+}
+
 // table is read from above; the first line that holds and fits is taken. The last of each operation always does. While
 // ranks compute an algorithm that needs attention does not fit: lines below it are for such calls. The table's limits
 // are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host; limits for two ranks were
 // measured, and limits for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/choice.md). Limits of
-// "direct" were measured with two ranks and with 8, which also had two processors (docs/decisions/direct-reads.md): it
-// is taken for no more ranks than these, and not where it was slower.
+// roomy ranks were measured with 4, 8 and 16 ranks on 16 processors, from 1 KiB to 4 MiB (testdata/cores16.txt). Limits
+// of crowded ranks for "direct" were measured with 8 ranks on two processors (docs/decisions/direct-reads.md): they take
+// it for no more ranks, and not where it was slower. Lines for two ranks are the same for both.
 var table = []rule{
-	{Barrier, unbounded, 2, 0, SharedMemory, "dissemination"},
-	{Barrier, unbounded, unbounded, 0, AnyVia, "shared"},
-	{Barrier, unbounded, 16, 2, Network, "two_level"},
-	{Barrier, unbounded, unbounded, 8, Network, "two_level"},
-	{Barrier, unbounded, unbounded, 0, AnyVia, "dissemination"},
+	{Barrier, unbounded, 2, 0, SharedMemory, AnyCPUs, "dissemination"},
+	{Barrier, unbounded, unbounded, 0, AnyVia, AnyCPUs, "shared"},
+	{Barrier, unbounded, 16, 2, Network, AnyCPUs, "two_level"},
+	{Barrier, unbounded, unbounded, 8, Network, AnyCPUs, "two_level"},
+	{Barrier, unbounded, unbounded, 0, AnyVia, AnyCPUs, "dissemination"},
 
-	{Bcast, 32, 2, 0, SharedMemory, "binomial"},
-	{Bcast, 1 * kib, 2, 0, SharedMemory, "shared"},
-	{Bcast, 8 * kib, 2, 0, SharedMemory, "binomial"},
-	{Bcast, 512 * kib, 2, 0, SharedMemory, "direct"},
-	{Bcast, unbounded, 2, 0, SharedMemory, "binomial"},
-	{Bcast, 8 * kib, unbounded, 0, AnyVia, "shared"},
-	{Bcast, unbounded, 8, 0, AnyVia, "direct"},
-	{Bcast, 256 * kib, unbounded, 0, AnyVia, "shared"},
-	{Bcast, unbounded, 2, 0, Network, "binomial"},
-	{Bcast, unbounded, 8, 2, Network, "two_level"},
-	{Bcast, 8 * kib, unbounded, 0, AnyVia, "knomial"},
-	{Bcast, 128 * kib, 8, 0, AnyVia, "knomial"},
-	{Bcast, 128 * kib, unbounded, 2, Network, "knomial"},
-	{Bcast, 128 * kib, unbounded, 0, AnyVia, "scatter_doubling"},
-	{Bcast, 128 * kib, unbounded, 0, AnyVia, "knomial"},
-	{Bcast, unbounded, 8, 0, AnyVia, "chain"},
-	{Bcast, 4 * mib, 1024, 0, AnyVia, "scatter_ring"},
-	{Bcast, unbounded, 64, 0, AnyVia, "chain"},
-	{Bcast, unbounded, 1024, 0, AnyVia, "scatter_ring"},
-	{Bcast, unbounded, 1024, 2, Network, "two_level"}, // this and the next: while ranks compute
-	{Bcast, unbounded, 1024, 0, AnyVia, "knomial"},
-	{Bcast, unbounded, unbounded, 0, AnyVia, "scatter_doubling"},
-	{Bcast, unbounded, unbounded, 2, Network, "two_level"},
-	{Bcast, unbounded, unbounded, 0, AnyVia, "knomial"},
+	{Bcast, 32, 2, 0, SharedMemory, AnyCPUs, "binomial"},
+	{Bcast, 1 * kib, 2, 0, SharedMemory, AnyCPUs, "shared"},
+	{Bcast, 8 * kib, 2, 0, SharedMemory, AnyCPUs, "binomial"},
+	{Bcast, 512 * kib, 2, 0, SharedMemory, AnyCPUs, "direct"},
+	{Bcast, unbounded, 2, 0, SharedMemory, AnyCPUs, "binomial"},
+	{Bcast, 8 * kib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
+	{Bcast, unbounded, 4, 0, AnyVia, Roomy, "binomial"},
+	{Bcast, unbounded, unbounded, 0, AnyVia, Roomy, "shared"},
+	{Bcast, unbounded, 8, 0, AnyVia, Crowded, "direct"},
+	{Bcast, 256 * kib, unbounded, 0, AnyVia, Crowded, "shared"},
+	{Bcast, unbounded, 2, 0, Network, AnyCPUs, "binomial"},
+	{Bcast, unbounded, 8, 2, Network, AnyCPUs, "two_level"},
+	{Bcast, 8 * kib, unbounded, 0, AnyVia, AnyCPUs, "knomial"},
+	{Bcast, 128 * kib, 8, 0, AnyVia, AnyCPUs, "knomial"},
+	{Bcast, 128 * kib, unbounded, 2, Network, AnyCPUs, "knomial"},
+	{Bcast, 128 * kib, unbounded, 0, AnyVia, AnyCPUs, "scatter_doubling"},
+	{Bcast, 128 * kib, unbounded, 0, AnyVia, AnyCPUs, "knomial"},
+	{Bcast, unbounded, 8, 0, AnyVia, AnyCPUs, "chain"},
+	{Bcast, 4 * mib, 1024, 0, AnyVia, AnyCPUs, "scatter_ring"},
+	{Bcast, unbounded, 64, 0, AnyVia, AnyCPUs, "chain"},
+	{Bcast, unbounded, 1024, 0, AnyVia, AnyCPUs, "scatter_ring"},
+	{Bcast, unbounded, 1024, 2, Network, AnyCPUs, "two_level"}, // this and the next: while ranks compute
+	{Bcast, unbounded, 1024, 0, AnyVia, AnyCPUs, "knomial"},
+	{Bcast, unbounded, unbounded, 0, AnyVia, AnyCPUs, "scatter_doubling"},
+	{Bcast, unbounded, unbounded, 2, Network, AnyCPUs, "two_level"},
+	{Bcast, unbounded, unbounded, 0, AnyVia, AnyCPUs, "knomial"},
 
-	{Gather, unbounded, 16, 0, AnyVia, "linear"},
-	{Gather, 512, unbounded, 0, AnyVia, "binomial"},
-	{Gather, unbounded, 64, 0, AnyVia, "linear"},
-	{Gather, unbounded, unbounded, 0, AnyVia, "binomial"},
-	{Gatherv, unbounded, unbounded, 0, AnyVia, "linear"},
-	{Scatter, unbounded, 16, 0, AnyVia, "linear"},
-	{Scatter, 512, unbounded, 0, AnyVia, "binomial"},
-	{Scatter, unbounded, 64, 0, AnyVia, "linear"},
-	{Scatter, unbounded, unbounded, 0, AnyVia, "binomial"},
-	{Scatterv, unbounded, unbounded, 0, AnyVia, "linear"},
+	{Gather, unbounded, 16, 0, AnyVia, AnyCPUs, "linear"},
+	{Gather, 512, unbounded, 0, AnyVia, AnyCPUs, "binomial"},
+	{Gather, unbounded, 64, 0, AnyVia, AnyCPUs, "linear"},
+	{Gather, unbounded, unbounded, 0, AnyVia, AnyCPUs, "binomial"},
+	{Gatherv, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{Scatter, unbounded, 16, 0, AnyVia, AnyCPUs, "linear"},
+	{Scatter, 512, unbounded, 0, AnyVia, AnyCPUs, "binomial"},
+	{Scatter, unbounded, 64, 0, AnyVia, AnyCPUs, "linear"},
+	{Scatter, unbounded, unbounded, 0, AnyVia, AnyCPUs, "binomial"},
+	{Scatterv, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
 
-	{Allgather, 2 * kib, 2, 0, SharedMemory, "shared"},
-	{Allgather, 4 * kib, 2, 0, SharedMemory, "doubling"},
-	{Allgather, unbounded, 2, 0, SharedMemory, "direct"},
-	{Allgather, 32 * kib, 2, 0, SharedMemory, "doubling"},
-	{Allgather, 2 * mib, 2, 0, SharedMemory, "shared"},
-	{Allgather, unbounded, 2, 0, SharedMemory, "doubling"},
-	{Allgather, 256 * kib, unbounded, 0, AnyVia, "shared"},
-	{Allgather, unbounded, 8, 0, AnyVia, "direct"},
-	{Allgather, 512, unbounded, 0, AnyVia, "doubling"},
-	{Allgather, 512, unbounded, 0, AnyVia, "bruck"},
-	{Allgather, unbounded, 1024, 2, Network, "ring"},
-	{Allgather, 16 * kib, unbounded, 0, AnyVia, "doubling"},
-	{Allgather, 4 * kib, unbounded, 0, AnyVia, "bruck"},
-	{Allgather, unbounded, 1024, 0, AnyVia, "ring"},
-	{Allgather, unbounded, unbounded, 0, AnyVia, "doubling"},
-	{Allgather, unbounded, unbounded, 0, AnyVia, "bruck"},
-	{Allgatherv, 2 * kib, unbounded, 0, AnyVia, "bruck"},
-	{Allgatherv, unbounded, 1024, 0, AnyVia, "ring"},
-	{Allgatherv, unbounded, unbounded, 0, AnyVia, "bruck"},
+	{Allgather, 2 * kib, 2, 0, SharedMemory, AnyCPUs, "shared"},
+	{Allgather, 4 * kib, 2, 0, SharedMemory, AnyCPUs, "doubling"},
+	{Allgather, unbounded, 2, 0, SharedMemory, AnyCPUs, "direct"},
+	{Allgather, 32 * kib, 2, 0, SharedMemory, AnyCPUs, "doubling"},
+	{Allgather, 2 * mib, 2, 0, SharedMemory, AnyCPUs, "shared"},
+	{Allgather, unbounded, 2, 0, SharedMemory, AnyCPUs, "doubling"},
+	{Allgather, 8 * kib, 4, 0, AnyVia, Roomy, "shared"},
+	{Allgather, unbounded, 4, 0, AnyVia, Roomy, "direct"},
+	{Allgather, unbounded, unbounded, 0, AnyVia, Roomy, "shared"},
+	{Allgather, 256 * kib, unbounded, 0, AnyVia, Crowded, "shared"},
+	{Allgather, unbounded, 8, 0, AnyVia, Crowded, "direct"},
+	{Allgather, 512, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Allgather, 512, unbounded, 0, AnyVia, AnyCPUs, "bruck"},
+	{Allgather, unbounded, 1024, 2, Network, AnyCPUs, "ring"},
+	{Allgather, 16 * kib, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Allgather, 4 * kib, unbounded, 0, AnyVia, AnyCPUs, "bruck"},
+	{Allgather, unbounded, 1024, 0, AnyVia, AnyCPUs, "ring"},
+	{Allgather, unbounded, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Allgather, unbounded, unbounded, 0, AnyVia, AnyCPUs, "bruck"},
+	{Allgatherv, 2 * kib, unbounded, 0, AnyVia, AnyCPUs, "bruck"},
+	{Allgatherv, unbounded, 1024, 0, AnyVia, AnyCPUs, "ring"},
+	{Allgatherv, unbounded, unbounded, 0, AnyVia, AnyCPUs, "bruck"},
 
-	{Alltoall, 1 * kib, 2, 0, SharedMemory, "shared"},
-	{Alltoall, 4 * kib, 2, 0, SharedMemory, "linear"},
-	{Alltoall, unbounded, 2, 0, SharedMemory, "direct"},
-	{Alltoall, unbounded, 2, 0, SharedMemory, "linear"},
-	{Alltoall, 16 * kib, 8, 0, AnyVia, "shared"},
-	{Alltoall, unbounded, 8, 0, AnyVia, "direct"},
-	{Alltoall, 64 * kib, 8, 0, AnyVia, "shared"},
-	{Alltoall, 2 * kib, unbounded, 0, AnyVia, "shared"},
-	{Alltoall, unbounded, 8, 0, AnyVia, "linear"},
-	{Alltoall, 128, unbounded, 0, AnyVia, "bruck"},
-	{Alltoall, 512, 16, 0, AnyVia, "linear"},
-	{Alltoall, 512, unbounded, 0, AnyVia, "bruck"},
-	{Alltoall, 16 * kib, 64, 0, AnyVia, "linear"},
-	{Alltoall, unbounded, unbounded, 0, AnyVia, "pairwise"},
-	{Alltoallv, 32 * kib, 64, 0, AnyVia, "linear"},
-	{Alltoallv, unbounded, unbounded, 0, AnyVia, "pairwise"},
-	{Alltoallw, 32 * kib, 64, 0, AnyVia, "linear"},
-	{Alltoallw, unbounded, unbounded, 0, AnyVia, "pairwise"},
+	{Alltoall, 1 * kib, 2, 0, SharedMemory, AnyCPUs, "shared"},
+	{Alltoall, 4 * kib, 2, 0, SharedMemory, AnyCPUs, "linear"},
+	{Alltoall, unbounded, 2, 0, SharedMemory, AnyCPUs, "direct"},
+	{Alltoall, unbounded, 2, 0, SharedMemory, AnyCPUs, "linear"},
+	{Alltoall, 8 * kib, 8, 0, AnyVia, Roomy, "shared"},
+	{Alltoall, 256 * kib, 4, 0, AnyVia, Roomy, "direct"},
+	{Alltoall, unbounded, 4, 0, AnyVia, Roomy, "linear"},
+	{Alltoall, unbounded, 8, 0, AnyVia, Roomy, "direct"},
+	{Alltoall, 16 * kib, 16, 0, AnyVia, Roomy, "shared"},
+	{Alltoall, 16 * kib, 8, 0, AnyVia, Crowded, "shared"},
+	{Alltoall, unbounded, 8, 0, AnyVia, Crowded, "direct"},
+	{Alltoall, 64 * kib, 8, 0, AnyVia, Crowded, "shared"},
+	{Alltoall, 2 * kib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
+	{Alltoall, unbounded, unbounded, 0, AnyVia, Roomy, "linear"},
+	{Alltoall, unbounded, 8, 0, AnyVia, AnyCPUs, "linear"},
+	{Alltoall, 128, unbounded, 0, AnyVia, AnyCPUs, "bruck"},
+	{Alltoall, 512, 16, 0, AnyVia, AnyCPUs, "linear"},
+	{Alltoall, 512, unbounded, 0, AnyVia, AnyCPUs, "bruck"},
+	{Alltoall, 16 * kib, 64, 0, AnyVia, AnyCPUs, "linear"},
+	{Alltoall, unbounded, unbounded, 0, AnyVia, AnyCPUs, "pairwise"},
+	{Alltoallv, 32 * kib, 64, 0, AnyVia, AnyCPUs, "linear"},
+	{Alltoallv, unbounded, unbounded, 0, AnyVia, AnyCPUs, "pairwise"},
+	{Alltoallw, 32 * kib, 64, 0, AnyVia, AnyCPUs, "linear"},
+	{Alltoallw, unbounded, unbounded, 0, AnyVia, AnyCPUs, "pairwise"},
 
-	{Reduce, 32, 2, 0, SharedMemory, "binomial"},
-	{Reduce, 2 * kib, 2, 0, SharedMemory, "shared"},
-	{Reduce, 8 * kib, 2, 0, SharedMemory, "binomial"},
-	{Reduce, 1 * mib, 2, 0, SharedMemory, "direct"},
-	{Reduce, unbounded, 2, 0, SharedMemory, "binomial"},
-	{Reduce, 128 * kib, unbounded, 0, AnyVia, "shared"},
-	{Reduce, unbounded, 8, 0, AnyVia, "direct"},
-	{Reduce, 4 * kib, unbounded, 0, AnyVia, "knomial"},
-	{Reduce, 4 * kib, unbounded, 0, AnyVia, "binomial"},
-	{Reduce, 4 * mib, unbounded, 0, AnyVia, "rabenseifner"},
-	{Reduce, unbounded, 64, 0, AnyVia, "chain"},
-	{Reduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
+	{Reduce, 32, 2, 0, SharedMemory, AnyCPUs, "binomial"},
+	{Reduce, 2 * kib, 2, 0, SharedMemory, AnyCPUs, "shared"},
+	{Reduce, 8 * kib, 2, 0, SharedMemory, AnyCPUs, "binomial"},
+	{Reduce, 1 * mib, 2, 0, SharedMemory, AnyCPUs, "direct"},
+	{Reduce, unbounded, 2, 0, SharedMemory, AnyCPUs, "binomial"},
+	{Reduce, 32 * kib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
+	{Reduce, 256 * kib, 8, 0, AnyVia, Roomy, "shared"},
+	{Reduce, 128 * kib, powersOfTwo(unbounded), 0, AnyVia, Roomy, "rabenseifner"},
+	{Reduce, 128 * kib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
+	{Reduce, 4 * mib, unbounded, 0, AnyVia, Roomy, "direct"},
+	{Reduce, unbounded, 8, 0, AnyVia, AnyCPUs, "direct"},
+	{Reduce, 4 * kib, unbounded, 0, AnyVia, AnyCPUs, "knomial"},
+	{Reduce, 4 * kib, unbounded, 0, AnyVia, AnyCPUs, "binomial"},
+	{Reduce, 4 * mib, unbounded, 0, AnyVia, AnyCPUs, "rabenseifner"},
+	{Reduce, unbounded, 64, 0, AnyVia, AnyCPUs, "chain"},
+	{Reduce, unbounded, unbounded, 0, AnyVia, AnyCPUs, "rabenseifner"},
 
-	{Allreduce, 32, 2, 0, SharedMemory, "doubling"},
-	{Allreduce, 32 * kib, 2, 0, SharedMemory, "shared"},
-	{Allreduce, unbounded, 2, 0, SharedMemory, "direct"},
-	{Allreduce, 4 * mib, unbounded, 0, AnyVia, "shared"},
-	{Allreduce, 64 * kib, 16, 2, Network, "two_level"},
-	{Allreduce, 128 * kib, 8, 2, Network, "two_level_rabenseifner"},
-	{Allreduce, 512 * kib, 8, 2, Network, "tree"},
-	{Allreduce, 2 * mib, 8, 2, Network, "two_level"},
-	{Allreduce, unbounded, 8, 2, Network, "two_level_rabenseifner"},
-	{Allreduce, 2 * kib, unbounded, 8, Network, "two_level"},
-	{Allreduce, 4 * kib, unbounded, 0, AnyVia, "doubling"},
-	{Allreduce, 256 * kib, 2, 0, SharedMemory, "doubling"},
-	{Allreduce, 512 * kib, unbounded, 0, AnyVia, "rabenseifner"},
-	{Allreduce, unbounded, 64, 0, AnyVia, "ring"},
-	{Allreduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
+	{Allreduce, 32, 2, 0, SharedMemory, AnyCPUs, "doubling"},
+	{Allreduce, 32 * kib, 2, 0, SharedMemory, AnyCPUs, "shared"},
+	{Allreduce, unbounded, 2, 0, SharedMemory, AnyCPUs, "direct"},
+	{Allreduce, 4 * kib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
+	{Allreduce, 64 * kib, powersOfTwo(8), 0, AnyVia, Roomy, "rabenseifner"},
+	{Allreduce, 64 * kib, 4, 0, AnyVia, Roomy, "shared"},
+	{Allreduce, 4 * mib, 4, 0, AnyVia, Roomy, "direct"},
+	{Allreduce, 1 * mib, 8, 0, AnyVia, Roomy, "shared"},
+	{Allreduce, 512 * kib, powersOfTwo(unbounded), 0, AnyVia, Roomy, "rabenseifner"},
+	{Allreduce, 128 * kib, unbounded, 0, AnyVia, Roomy, "shared"},
+	{Allreduce, 4 * mib, unbounded, 0, AnyVia, Roomy, "direct"},
+	{Allreduce, 4 * mib, unbounded, 0, AnyVia, AnyCPUs, "shared"},
+	{Allreduce, 64 * kib, 16, 2, Network, AnyCPUs, "two_level"},
+	{Allreduce, 128 * kib, 8, 2, Network, AnyCPUs, "two_level_rabenseifner"},
+	{Allreduce, 512 * kib, 8, 2, Network, AnyCPUs, "tree"},
+	{Allreduce, 2 * mib, 8, 2, Network, AnyCPUs, "two_level"},
+	{Allreduce, unbounded, 8, 2, Network, AnyCPUs, "two_level_rabenseifner"},
+	{Allreduce, 2 * kib, unbounded, 8, Network, AnyCPUs, "two_level"},
+	{Allreduce, 4 * kib, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Allreduce, 256 * kib, 2, 0, SharedMemory, AnyCPUs, "doubling"},
+	{Allreduce, 512 * kib, unbounded, 0, AnyVia, AnyCPUs, "rabenseifner"},
+	{Allreduce, unbounded, 64, 0, AnyVia, AnyCPUs, "ring"},
+	{Allreduce, unbounded, unbounded, 0, AnyVia, AnyCPUs, "rabenseifner"},
 
-	{ReduceScatter, unbounded, 2, 0, AnyVia, "ring"},
-	{ReduceScatter, 32 * kib, unbounded, 0, AnyVia, "halving"},
-	{ReduceScatter, 512 * kib, 16, 0, AnyVia, "halving"},
-	{ReduceScatter, unbounded, 1024, 0, AnyVia, "ring"},
-	{ReduceScatter, unbounded, unbounded, 0, AnyVia, "halving"},
-	{ReduceScatterBlock, unbounded, 2, 0, AnyVia, "ring"},
-	{ReduceScatterBlock, 32 * kib, unbounded, 0, AnyVia, "halving"},
-	{ReduceScatterBlock, 512 * kib, 16, 0, AnyVia, "halving"},
-	{ReduceScatterBlock, unbounded, 1024, 0, AnyVia, "ring"},
-	{ReduceScatterBlock, unbounded, unbounded, 0, AnyVia, "halving"},
+	{ReduceScatter, unbounded, 2, 0, AnyVia, AnyCPUs, "ring"},
+	{ReduceScatter, 32 * kib, unbounded, 0, AnyVia, AnyCPUs, "halving"},
+	{ReduceScatter, 512 * kib, 16, 0, AnyVia, AnyCPUs, "halving"},
+	{ReduceScatter, unbounded, 1024, 0, AnyVia, AnyCPUs, "ring"},
+	{ReduceScatter, unbounded, unbounded, 0, AnyVia, AnyCPUs, "halving"},
+	{ReduceScatterBlock, unbounded, 2, 0, AnyVia, AnyCPUs, "ring"},
+	{ReduceScatterBlock, 32 * kib, unbounded, 0, AnyVia, AnyCPUs, "halving"},
+	{ReduceScatterBlock, 512 * kib, 16, 0, AnyVia, AnyCPUs, "halving"},
+	{ReduceScatterBlock, unbounded, 1024, 0, AnyVia, AnyCPUs, "ring"},
+	{ReduceScatterBlock, unbounded, unbounded, 0, AnyVia, AnyCPUs, "halving"},
 
-	{Scan, 128 * kib, unbounded, 0, AnyVia, "doubling"},
-	{Scan, unbounded, 16, 0, AnyVia, "chain"},
-	{Scan, 512 * kib, unbounded, 0, AnyVia, "doubling"},
-	{Scan, unbounded, 64, 0, AnyVia, "chain"},
-	{Scan, 4 * mib, unbounded, 0, AnyVia, "doubling"},
-	{Scan, unbounded, 1024, 0, AnyVia, "chain"},
-	{Scan, unbounded, unbounded, 0, AnyVia, "doubling"},
-	{Exscan, 128 * kib, unbounded, 0, AnyVia, "doubling"},
-	{Exscan, unbounded, 16, 0, AnyVia, "chain"},
-	{Exscan, 512 * kib, unbounded, 0, AnyVia, "doubling"},
-	{Exscan, unbounded, 64, 0, AnyVia, "chain"},
-	{Exscan, 4 * mib, unbounded, 0, AnyVia, "doubling"},
-	{Exscan, unbounded, 1024, 0, AnyVia, "chain"},
-	{Exscan, unbounded, unbounded, 0, AnyVia, "doubling"},
+	{Scan, 128 * kib, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Scan, unbounded, 16, 0, AnyVia, AnyCPUs, "chain"},
+	{Scan, 512 * kib, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Scan, unbounded, 64, 0, AnyVia, AnyCPUs, "chain"},
+	{Scan, 4 * mib, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Scan, unbounded, 1024, 0, AnyVia, AnyCPUs, "chain"},
+	{Scan, unbounded, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Exscan, 128 * kib, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Exscan, unbounded, 16, 0, AnyVia, AnyCPUs, "chain"},
+	{Exscan, 512 * kib, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Exscan, unbounded, 64, 0, AnyVia, AnyCPUs, "chain"},
+	{Exscan, 4 * mib, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
+	{Exscan, unbounded, 1024, 0, AnyVia, AnyCPUs, "chain"},
+	{Exscan, unbounded, unbounded, 0, AnyVia, AnyCPUs, "doubling"},
 
-	{NeighborAllgather, unbounded, unbounded, 0, AnyVia, "linear"},
-	{NeighborAllgatherv, unbounded, unbounded, 0, AnyVia, "linear"},
-	{NeighborAlltoall, unbounded, unbounded, 0, AnyVia, "linear"},
-	{NeighborAlltoallv, unbounded, unbounded, 0, AnyVia, "linear"},
-	{NeighborAlltoallw, unbounded, unbounded, 0, AnyVia, "linear"},
+	{NeighborAllgather, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{NeighborAllgatherv, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{NeighborAlltoall, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{NeighborAlltoallv, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{NeighborAlltoallw, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
 
-	{InterAllreduce, unbounded, unbounded, 0, AnyVia, "leaders"},
+	{InterAllreduce, unbounded, unbounded, 0, AnyVia, AnyCPUs, "leaders"},
 }
 
 // Choice chooses among the algorithms of each operation. The zero Choice chooses by the table.
@@ -250,8 +309,8 @@ func (c *Choice) Algorithm(o Operation, p *Params, via Via) *Algorithm {
 	}
 	for i := range table {
 		r := &table[i]
-		if r.operation != o || bytes > r.bytes || p.Size > r.ranks || perHost < r.perHost ||
-			r.via != AnyVia && r.via != via {
+		if r.operation != o || bytes > r.bytes || !r.hasRanks(p.Size) || perHost < r.perHost ||
+			r.via != AnyVia && r.via != via || !r.cpus.holds(p.Roomy) {
 			continue
 		}
 		if a := find(o, r.name); a.Fits(p) == nil {
@@ -291,7 +350,9 @@ const (
 
 // priced is a call for which a line of the table holds. Params has no counts for each rank.
 func (r *rule) priced() Params {
-	p := Params{Size: min(r.ranks, pricedRanks), Count: min(r.bytes, pricedBytes), ElemSize: 1, Commutative: true}
+	ranks, _ := r.mostRanks()
+	p := Params{Size: min(ranks, pricedRanks), Count: min(r.bytes, pricedBytes), ElemSize: 1, Commutative: true,
+		Roomy: r.cpus == Roomy}
 	if r.operation == Barrier {
 		p.Count = 0
 	}
@@ -306,10 +367,12 @@ func (r *rule) priced() Params {
 // Line is a line of the table, for programs.
 type Line struct {
 	Operation string `json:"operation"`
-	Bytes     int64  `json:"most_bytes,omitempty"` // 0: any
-	Ranks     int    `json:"most_ranks,omitempty"` // 0: any
+	Bytes     int64  `json:"most_bytes,omitempty"`    // 0: any
+	Ranks     int    `json:"most_ranks,omitempty"`    // 0: any
+	Powers    bool   `json:"powers_of_two,omitempty"` // of ranks
 	PerHost   int    `json:"least_ranks_per_host,omitempty"`
 	Via       string `json:"over"`
+	CPUs      string `json:"cpus"`
 	Algorithm string `json:"algorithm"`
 }
 
@@ -317,33 +380,49 @@ type Line struct {
 func Lines() (all []Line) {
 	for i := range table {
 		r := &table[i]
-		l := Line{Operation: r.operation.String(), PerHost: r.perHost, Via: r.via.String(), Algorithm: r.name}
+		l := Line{Operation: r.operation.String(), PerHost: r.perHost, Via: r.via.String(), CPUs: r.cpus.String(),
+			Algorithm: r.name}
 		if r.bytes != unbounded {
 			l.Bytes = r.bytes
 		}
-		if int64(r.ranks) != unbounded {
-			l.Ranks = r.ranks
+		ranks, powers := r.mostRanks()
+		if l.Powers = powers; int64(ranks) != unbounded {
+			l.Ranks = ranks
 		}
 		all = append(all, l)
 	}
 	return all
 }
 
-// Print writes the table. Cost fills more columns, which have the heads: for each line it is given the algorithm and a
-// call for which the line holds, without counts for each rank.
-func Print(w io.Writer, heads []string, cost func(*Algorithm, Params) []string) error {
+// Print writes the lines that hold for ranks that are roomy or not. Cost fills more columns, which have the heads: for
+// each line it is given the algorithm and a call for which the line holds, without counts for each rank.
+func Print(w io.Writer, roomy bool, heads []string, cost func(*Algorithm, Params) []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "operation\tbytes\tranks\tper host\tover\talgorithm\t"+strings.Join(heads, "\t"))
+	fmt.Fprintln(t, "operation\tbytes\tranks\tper host\tover\tCPUs\talgorithm\t"+strings.Join(heads, "\t"))
 	for i := range table {
 		r := &table[i]
-		fmt.Fprintf(t, "%v\t%s\t%s\t%s\t%v\t%s", r.operation, atMost(r.bytes), atMost(int64(r.ranks)),
-			atLeast(r.perHost), r.via, r.name)
+		if !r.cpus.holds(roomy) {
+			continue
+		}
+		fmt.Fprintf(t, "%v\t%s\t%s\t%s\t%v\t%v\t%s", r.operation, atMost(r.bytes), r.ranksText(),
+			atLeast(r.perHost), r.via, r.cpus, r.name)
 		for _, text := range cost(find(r.operation, r.name), r.priced()) {
 			fmt.Fprintf(t, "\t%s", text)
 		}
 		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+func (r *rule) ranksText() string {
+	switch most, powers := r.mostRanks(); {
+	case powers && int64(most) == unbounded:
+		return "2^n"
+	case powers:
+		return "2^n " + atMost(int64(most))
+	default:
+		return atMost(int64(most))
+	}
 }
 
 func atMost(n int64) string {

@@ -13,17 +13,15 @@ func TestTable(t *testing.T) {
 			t.Errorf("the table names %v:%s, which is not in the catalogue", r.operation, r.name)
 		}
 	}
-	var c Choice
-	for o := range operations {
-		for _, size := range []int{1, 2, 3, 8, 100, 1 << 20} {
+	for _, size := range []int{1, 2, 3, 8, 100, 1 << 20} {
+		allHosts := []Hosts{nil, Blocks{size, 1}, Blocks{size, 64}, HostsOf(size, inTurn(3))}
+		for o := range operations {
 			for _, count := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
 				for _, commutative := range []bool{true, false} {
 					for _, via := range []Via{SharedMemory, Network} {
-						for _, hosts := range []Hosts{nil, Blocks{size, 1}, Blocks{size, 64}, HostsOf(size, inTurn(3))} {
+						for _, hosts := range allHosts {
 							p := Params{Size: size, Count: count, ElemSize: 8, Commutative: commutative, Hosts: hosts}
-							if a := c.Algorithm(o, &p, via); a.Operation != o || a.Fits(&p) != nil {
-								t.Errorf("%v of %d on %d ranks by %v", o, count, size, a)
-							}
+							checkChoice(t, o, p, via)
 						}
 					}
 				}
@@ -32,20 +30,73 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Ranks read each other's buffers only where that was measured to be faster: with two ranks and with up to 8, and an
-// Allreduce with two.
+// checkChoice looks for an algorithm for p, also where there is a board, and where the board's ranks are roomy.
+func checkChoice(t *testing.T, o Operation, p Params, via Via) {
+	t.Helper()
+	var c Choice
+	for _, board := range []Params{{}, {Board: true}, {Board: true, Roomy: true}, {Board: true, Reads: true, Roomy: true},
+		{Roomy: true}} {
+		p.Board, p.Reads, p.Roomy = board.Board, board.Reads, board.Roomy
+		if a := c.Algorithm(o, &p, via); a.Operation != o || a.Fits(&p) != nil {
+			t.Errorf("%v of %d on %d ranks by %v", o, p.Count, p.Size, a)
+		}
+	}
+}
+
+// Ranks read each other's buffers only where that was measured to be faster. Of crowded ranks these are two and up to 8,
+// and in an Allreduce two.
 func TestTableReads(t *testing.T) {
 	var c Choice
-	for o, most := range map[Operation]int{Bcast: 8, Allgather: 8, Alltoall: 8, Reduce: 8, Allreduce: 2} {
-		for _, size := range []int{2, 3, 8, 9, 32, 64} {
-			reads := false
-			for count := int64(1); count <= 1<<30; count *= 2 {
-				p := Params{Size: size, Count: count, ElemSize: 1, Commutative: true, Board: true, Reads: true}
-				reads = reads || c.Algorithm(o, &p, SharedMemory).Needs&ReadsBuffers != 0
+	for o, most := range map[Operation][2]int{Bcast: {8, 2}, Allgather: {8, 4}, Alltoall: {8, 8}, Reduce: {8, 64},
+		Allreduce: {2, 64}} {
+		for i, roomy := range []bool{false, true} {
+			for _, size := range []int{2, 3, 8, 9, 32, 64} {
+				reads := false
+				for count := int64(1); count <= 1<<30; count *= 2 {
+					p := Params{Size: size, Count: count, ElemSize: 1, Commutative: true, Board: true, Reads: true, Roomy: roomy}
+					reads = reads || c.Algorithm(o, &p, SharedMemory).Needs&ReadsBuffers != 0
+				}
+				if want := size <= most[i]; reads != want {
+					t.Errorf("%v of %d ranks, roomy %v, reads their buffers: %v; want %v", o, size, roomy, reads, want)
+				}
 			}
-			if want := size <= most; reads != want {
-				t.Errorf("%v of %d ranks reads their buffers: %v; want %v", o, size, reads, want)
+		}
+	}
+}
+
+// Rabenseifner's algorithm takes up to twice as long where ranks are not a power of two: roomy ranks take it elsewhere.
+func TestPowersOfTwo(t *testing.T) {
+	var table Choice
+	for ranks := 3; ranks <= 64; ranks++ {
+		for _, o := range []Operation{Reduce, Allreduce} {
+			p := Params{Size: ranks, Count: 64 * kib, ElemSize: 1, Commutative: true, Board: true, Reads: true, Roomy: true}
+			name, power := table.Algorithm(o, &p, SharedMemory).Name, ranks&(ranks-1) == 0
+			if want := power && (o == Allreduce || ranks > 8); (name == "rabenseifner") != want || !power && name != "shared" {
+				t.Errorf("%v of 64 KiB on %d ranks: %s", o, ranks, name)
 			}
+		}
+	}
+	lines, text := 0, strings.Builder{}
+	for _, l := range Lines() {
+		if l.Powers {
+			lines++
+		}
+	}
+	if err := Print(&text, true, nil, func(*Algorithm, Params) []string { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if printed := strings.Count(text.String(), "  2^n"); lines == 0 || printed != lines {
+		t.Errorf("%d lines for powers of two, of which %d are printed:\n%s", lines, printed, &text)
+	}
+}
+
+// The lines of crowded ranks are what they were before there were others: calls that no board has agreed on go by them.
+func TestCrowdedByDefault(t *testing.T) {
+	var table Choice
+	for o, want := range map[Operation]string{Bcast: "direct", Allgather: "direct", Alltoall: "direct", Allreduce: "shared"} {
+		p := Params{Size: 4, Count: 2 * mib, ElemSize: 1, Commutative: true, Board: true, Reads: true}
+		if a := table.Algorithm(o, &p, SharedMemory); a.Name != want {
+			t.Errorf("%v of 2 MiB on 4 ranks: %s, want %s", o, a.Name, want)
 		}
 	}
 }
@@ -92,12 +143,34 @@ func TestParseChoice(t *testing.T) {
 }
 
 func TestPrint(t *testing.T) {
+	printed := map[*rule]bool{}
+	for _, roomy := range []bool{false, true} {
+		printLines(t, roomy)
+		for i := range table {
+			if r := &table[i]; r.cpus.holds(roomy) {
+				printed[r] = true
+			}
+		}
+	}
+	if len(printed) != len(table) {
+		t.Errorf("%d of %d lines are printed", len(printed), len(table))
+	}
+}
+
+func printLines(t *testing.T, roomy bool) {
+	t.Helper()
+	all := 0
+	for i := range table {
+		if table[i].cpus.holds(roomy) {
+			all++
+		}
+	}
 	var text strings.Builder
-	err := Print(&text, []string{"cost"}, func(a *Algorithm, p Params) []string {
+	err := Print(&text, roomy, []string{"cost"}, func(a *Algorithm, p Params) []string {
 		for i := range table {
 			r := &table[i]
-			if r.operation == a.Operation && r.name == a.Name && p.Count <= r.bytes && p.Size <= r.ranks &&
-				p.Size/p.Hosts.Len() >= r.perHost {
+			if r.operation == a.Operation && r.name == a.Name && p.Count <= r.bytes && r.hasRanks(p.Size) &&
+				p.Size/p.Hosts.Len() >= r.perHost && r.cpus.holds(roomy) {
 				return []string{"priced"}
 			}
 		}
@@ -107,10 +180,10 @@ func TestPrint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(text.String(), "priced\n"); lines != len(table) {
-		t.Errorf("%d of %d lines have a price:\n%s", lines, len(table), &text)
+	if lines := strings.Count(text.String(), "priced\n"); lines != all {
+		t.Errorf("%d of %d lines have a price:\n%s", lines, all, &text)
 	}
-	if lines := strings.Count(text.String(), "\n"); lines != len(table)+1 {
+	if lines := strings.Count(text.String(), "\n"); lines != all+1 {
 		t.Errorf("%d lines for %d rules", lines, len(table))
 	}
 }

@@ -36,24 +36,21 @@ func inOrder(low, high uint64, commutative bool) uint64 {
 	return (low*5 + bits.RotateLeft64(high, 13)) * 0x9e3779b97f4a7c15
 }
 
-// orderByPairs is that of all ranks, combined by pairs.
-func orderByPairs(ranks int, commutative bool) uint64 {
-	pairs, most := Pairs(ranks)
-	var sums []uint64
-	for rank := ranks - 1; rank >= 0; rank-- {
-		last, mine := len(sums)-1, value(rank, 0, 0).order
-		if pairs[rank].Upper {
-			sums = append(sums, mine)
-		} else {
-			sums[last] = inOrder(mine, sums[last], commutative)
+// orderByPairs is that of all ranks, combined by pairs at one of them.
+func orderByPairs(rank, ranks int, commutative bool) uint64 {
+	pairs, buffers := Pairs(rank, ranks)
+	sums, own := make([]uint64, buffers), value(rank, 0, 0).order
+	for _, p := range pairs {
+		if p.To != Own {
+			sums[p.To] = value(p.Rank, 0, 0).order
 		}
-		if len(sums) > most {
-			return 0
-		}
-		for range pairs[rank].Closes {
-			last := len(sums) - 1
-			sums[last-1] = inOrder(sums[last], sums[last-1], commutative)
-			sums = sums[:last]
+		for _, m := range p.Merges {
+			if m.Lower == Own {
+				sums[m.Upper] = inOrder(own, sums[m.Upper], commutative)
+				continue
+			}
+			sums[m.Upper] = inOrder(sums[m.Lower], sums[m.Upper], commutative)
+			sums[m.Lower] = 0
 		}
 	}
 	return sums[0]

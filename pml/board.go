@@ -159,8 +159,8 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
-// Crowded reports whether this rank gives its processor away while it waits.
-func (b *Board) Crowded() bool { return b.e.pace.policy.YieldCPU }
+// Crowded reports whether ranks outnumber the CPUs of this rank's host.
+func (b *Board) Crowded() bool { return b.e.pace.policy.Crowded }
 
 // Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back. It has
 // said so before that, and Failed comes after what has been read.

@@ -23,18 +23,25 @@ import (
 
 func infoCommand(stdout *os.File) *cobra.Command {
 	var table, asJSON bool
+	var ranks int
 	c := &cobra.Command{
 		Use:   "info",
 		Short: "print the settings and what this host allows",
 		Args:  noArguments,
-		RunE: func(*cobra.Command, []string) error {
-			switch {
+		RunE: func(c *cobra.Command, _ []string) error {
+			switch given := c.Flags().Changed("ranks"); {
+			case given && (!table || asJSON):
+				return usageError{errors.New("--ranks is for gorun info --collectives; with --json that prints all lines")}
+			case given && ranks < 1:
+				return usageError{fmt.Errorf("--ranks %d: a host of a job has 1 rank or more", ranks)}
 			case table && asJSON:
 				e := json.NewEncoder(stdout)
 				e.SetIndent("", "  ")
 				return e.Encode(collectives.Lines())
 			case table:
-				return collectives.Print(stdout, costHeads, cost)
+				text, roomy := whichLines(ranks, cpuset.Read().Usable())
+				fmt.Fprintf(stdout, "%s\n\n", wrap(text, width(), ""))
+				return collectives.Print(stdout, roomy, costHeads, cost)
 			}
 			m := readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs)
 			f := readFacts(os.Environ(), m)
@@ -52,8 +59,26 @@ func infoCommand(stdout *os.File) *cobra.Command {
 		"print which algorithm collective calls take, by operation, size and ranks, and what the call with the most\n"+
 			"bytes and ranks of each line costs a rank on the model cluster; the first line that holds counts\n"+
 			"(for a nonblocking Bcast, of those without chain and scatter_ring)")
-	c.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON, for programs; the names in it stay")
+	c.Flags().IntVar(&ranks, "ranks", 0,
+		"with --collectives: print the lines for so many ranks on this host (default: a rank for each CPU)")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON, for programs; the names in it stay;\n"+
+		"of --collectives it prints all lines, also those for other numbers of ranks")
 	return c
+}
+
+// whichLines says which lines of the table hold for so many ranks on this host: the lines for roomy ranks, or the others.
+// 0: a rank for each CPU.
+func whichLines(ranks, cpus int) (text string, roomy bool) {
+	if ranks == 0 {
+		ranks = max(cpus, 2)
+	}
+	if ranks > cpus {
+		return fmt.Sprintf("These lines hold where more ranks than this host's CPUs (%d) share them (crowded). "+
+			"--ranks %[1]d prints the lines for ranks that have a CPU each (roomy).", cpus), false
+	}
+	return fmt.Sprintf("These lines hold where ranks on this host have a CPU each, up to %d of them (roomy). A line that "+
+		"says roomy is for blocking calls inside a host. --ranks %d prints the lines for more ranks (crowded).", cpus,
+		cpus+1), true
 }
 
 // waiting says what a rank does while it waits for messages. A setting that is wrong is printSettings' to report.

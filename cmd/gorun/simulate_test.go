@@ -177,17 +177,48 @@ func TestSimulateMeasured(t *testing.T) {
 }
 
 func TestInfoCollectives(t *testing.T) {
-	lines := 0
-	err := collectives.Print(io.Discard, costHeads, func(a *collectives.Algorithm, p collectives.Params) []string {
-		lines++
-		columns, o := cost(a, p), a.Operation
-		hasSchedule := a.Needs&collectives.OnBoard == 0 && !o.Neighborhood() && o != collectives.InterAllreduce
-		if len(columns) != len(costHeads) || (columns[1] != "") != hasSchedule {
-			t.Errorf("the costs of %v for %d bytes on %d ranks are %q", a, p.Count, p.Size, columns)
+	for _, roomy := range []bool{false, true} {
+		lines := 0
+		err := collectives.Print(io.Discard, roomy, costHeads, func(a *collectives.Algorithm, p collectives.Params) []string {
+			lines++
+			columns, o := cost(a, p), a.Operation
+			hasSchedule := a.Needs&collectives.OnBoard == 0 && !o.Neighborhood() && o != collectives.InterAllreduce
+			if len(columns) != len(costHeads) || (columns[1] != "") != hasSchedule {
+				t.Errorf("the costs of %v for %d bytes on %d ranks are %q", a, p.Count, p.Size, columns)
+			}
+			return columns
+		})
+		if err != nil || lines == 0 {
+			t.Errorf("%d lines, %v", lines, err)
 		}
-		return columns
-	})
-	if err != nil || lines == 0 {
-		t.Errorf("%d lines, %v", lines, err)
+	}
+}
+
+// gorun info --collectives prints the lines that hold for so many ranks on a host, and says which these are.
+func TestWhichLines(t *testing.T) {
+	for _, c := range []struct {
+		ranks, cpus int
+		roomy       bool
+		want        string
+	}{
+		{0, 16, true, "ranks on this host have a CPU each, up to 16 of them (roomy)"},
+		{16, 16, true, "--ranks 17 prints the lines for more ranks (crowded)"},
+		{17, 16, false, "more ranks than this host's CPUs (16) share them (crowded). --ranks 16 prints"},
+		{0, 1, false, "more ranks than this host's CPUs (1)"},
+	} {
+		if text, roomy := whichLines(c.ranks, c.cpus); roomy != c.roomy || !strings.Contains(text, c.want) {
+			t.Errorf("%d ranks on %d CPUs: roomy %v, %s", c.ranks, c.cpus, roomy, text)
+		}
+	}
+	many := call(t, "info", "--collectives", "--ranks", "100000")
+	if here := call(t, "info", "--collectives"); !strings.Contains(many.out, "(crowded).") || here.out == many.out ||
+		!strings.Contains(many.out, " crowded ") || strings.Contains(many.out, " roomy ") {
+		t.Errorf("%+v", many)
+	}
+	for _, args := range [][]string{{"--ranks", "2"}, {"--collectives", "--ranks", "0"},
+		{"--collectives", "--json", "--ranks", "2"}} {
+		if got := call(t, append([]string{"info"}, args...)...); got.code != 2 || !strings.Contains(got.err, "--ranks") {
+			t.Errorf("%v: %+v", args, got)
+		}
 	}
 }

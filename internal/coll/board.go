@@ -58,6 +58,7 @@ type boardState struct {
 	none  bool  // there will be no board: the communicator has been freed
 	err   error // other ranks may have a board, and this rank has no part in it
 	On    *pml.Board
+	able  boardWays // the ways of calls through it; 0: it is not made
 
 	Slot  int       // bytes of a slot
 	Step  uint64    // the last one that this rank has begun
@@ -66,11 +67,9 @@ type boardState struct {
 	own   []byte    // sums of this rank that are not combined in the place of the result
 	peer  []byte    // a copy of another rank's contribution, which may change while it is read
 	pairs []collectives.Pair
-	most  int      // sums that combine has at one time
+	most  int      // buffers that combine uses
 	sums  [][]byte // all except the result's; nil: nothing has been combined
 	lent  []lends  // by each rank; nil: they cannot read and write each other's memory
-
-	Crowded bool // the ranks outnumber the CPUs of their host
 }
 
 // BoardRoom counts the bytes of the boards that a process has and is about to have: ≤ BoardsMost.
@@ -103,22 +102,25 @@ func (p *Plan) runQueued(turn <-chan struct{}) error {
 		<-turn
 	}
 	s := &p.group.Board
+	ways := p.ways & s.able
 	if refused, alone := p.check(); refused != nil {
-		if alone && s.On == nil { // else the ranks that make the call hear of the failed rank through the board
-			p.continueAlone(refused)
+		if alone && ways == 0 { // else the ranks that make the call hear of the failed rank through the board
+			p.continueAlone(p.byMessages(), refused)
 		}
 		s.leave()
 		return refused
 	}
-	if s.err == nil && s.On != nil && (p.ways.shared || s.ReadsBuffers()) {
+	if ways != 0 && s.err == nil {
 		defer s.leave()
-		return p.runOnBoard()
+		return p.runOnBoard(ways)
 	}
-	if s.err != nil {
+	if s.err != nil && (ways != 0 || s.On == nil) {
 		defer s.leave()
 		if s.On == nil { // others may have agreed on none, and make their calls by messages
 			p.failed = s.err
-			p.giveUp()
+			if p.giveUp(p.algorithm); p.roomy != p.algorithm {
+				p.giveUp(p.roomy) // others may have the board
+			}
 		}
 		return s.err
 	}
@@ -127,8 +129,17 @@ func (p *Plan) runQueued(turn <-chan struct{}) error {
 			p.failed = failed
 		}
 	}
+	a := p.byMessages()
 	s.leave()
-	return p.runByMessages()
+	return p.runByMessages(a)
+}
+
+// byMessages returns the algorithm of the call that has its turn, if it goes by messages.
+func (p *Plan) byMessages() *collectives.Algorithm {
+	if !p.group.Board.crowded() {
+		return p.roomy
+	}
+	return p.algorithm
 }
 
 // due counts a call, and reports whether the ranks are to make the board in it.
@@ -160,8 +171,13 @@ func (s *boardState) setUp(g *Group, tag int32) error {
 		s.stop = func() { t.on.End(agree.FreedError()) }
 		s.mu.Unlock()
 		s.own, s.peer = aligned(s.Slot), aligned(s.Slot)
-		s.pairs, s.most = collectives.Pairs(g.Size)
-		if s.err = s.agree(g); s.err == nil && !g.Setup.Check {
+		s.err = s.agree(g)
+		first := g.Rank
+		if s.crowded() {
+			first = g.Size - 1 // 0.97 of the time: their processors are the bound, not the memory of one rank
+		}
+		s.pairs, s.most = collectives.Pairs(first, g.Size)
+		if s.err == nil && !g.Setup.Check {
 			s.On.Watch(g.context(), (&mismatchDetector{g: g, boardState: s}).look)
 		}
 		return s.err
@@ -258,7 +274,7 @@ func (g *Group) closeBoard() {
 	s.whenIdle(func() {
 		if s.On != nil {
 			s.On.Close()
-			s.On = nil
+			s.On, s.able = nil, 0
 			g.Setup.Boards.Give(BoardBytes(g.Size))
 		}
 		s.none, s.own, s.peer, s.sums = true, nil, nil, nil

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
@@ -118,4 +120,75 @@ func spoil(s *boardState, i int, lies bool) {
 			s.On.Lines[line].Bytes[b] = byte(i * (b + 1))
 		}
 	}
+}
+
+// Ranks are roomy where each has a CPU, and where all of them have found that.
+func TestRoomyIsAgreed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for cpus, roomy := range map[int]bool{2: false, 3: true} {
+		runtime.GOMAXPROCS(cpus)
+		run(t, 3, onBoard, func(w *Group) error {
+			if !w.Board.crowded() {
+				return errors.New("ranks without a board are roomy")
+			}
+			if err := meetOnBoard(w); err != nil {
+				return err
+			}
+			if w.Board.crowded() == roomy {
+				return fmt.Errorf("3 ranks on %d CPUs: crowded is %v", cpus, !roomy)
+			}
+			if first := w.Board.pairs[0].Rank; roomy && first != w.Rank || !roomy && first != 2 {
+				return fmt.Errorf("3 ranks on %d CPUs: rank %d is combined first", cpus, first)
+			}
+			return nil
+		})
+	}
+}
+
+// A call goes by the lines of the table that hold when it has its turn, whichever held when its plan was made: the plan
+// of the first call, before there is a board, is the plan of all. A rank that is alone in its choice would wait for ever.
+func TestRoomyChoice(t *testing.T) {
+	run(t, 3, "GORUN_COLL_CHECK=0", func(w *Group) error {
+		buf := make([]byte, 16<<10) // roomy ranks send it by messages
+		var first *Plan
+		for i := range 10 {
+			if i >= BoardSetup {
+				w.Board.SetCrowded(i%3 == 0)
+			}
+			buf[len(buf)-1] = byte(i * (1 - min(1, w.Rank)))
+			before, messages := w.Board.Step, i < BoardSetup || !w.Board.crowded()
+			if err := bcast(w, buf); err != nil {
+				return err
+			}
+			took := w.Board.Step - before
+			if i == BoardSetup-1 {
+				took-- // in it the ranks have agreed
+			}
+			if buf[len(buf)-1] != byte(i) || (took == 0) != messages {
+				return fmt.Errorf("call %d, by messages %v: %d steps, %d", i, messages, took, buf[len(buf)-1])
+			}
+			p := w.plans.recent[collectives.Bcast].Load()
+			if first == nil {
+				first = p
+			}
+			if p != first {
+				return fmt.Errorf("call %d has made another plan", i)
+			}
+		}
+		return nil
+	})
+}
+
+// A board of no use does not matter to roomy ranks whose call goes by messages: the ranks that do not know yet make it.
+func TestRoomyWithoutBoard(t *testing.T) {
+	run(t, 3, "GORUN_COLL_CHECK=0", func(w *Group) error {
+		if err := meetOnBoard(w); err != nil {
+			return err
+		}
+		w.Board.SetCrowded(false)
+		if w.Rank == 1 {
+			w.Board.err = errors.New("of no use")
+		}
+		return bcast(w, make([]byte, 16<<10))
+	})
 }

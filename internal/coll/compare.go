@@ -49,10 +49,7 @@ func (p *Plan) describe(w Way) []attribute {
 	case collectives.ReduceScatter:
 		count = fmt.Sprintf("counts %v", p.params.InCounts)
 	}
-	order, place, algorithm := "", "", p.algorithm.Name
-	if w == Blocking {
-		algorithm = p.ways.named(algorithm)
-	}
+	order, place := "", ""
 	if !p.Commutative {
 		order = "Ordered"
 	}
@@ -63,7 +60,7 @@ func (p *Plan) describe(w Way) []attribute {
 		{text: p.TypeName, class: mpierr.ErrType}, {text: count, class: mpierr.ErrCount}, {text: order, class: mpierr.ErrOp},
 		{text: p.OperatorName, class: mpierr.ErrOp, optional: true}, {text: place, class: mpierr.ErrBuffer},
 		// The algorithm follows from the others, and from settings.
-		{text: "the algorithm " + algorithm + " (GORUN_COLL)", class: mpierr.ErrComm}}
+		{text: "the algorithm " + p.names(w) + " (GORUN_COLL)", class: mpierr.ErrComm}}
 }
 
 // row has the numbers of elements that a rank has for others and expects of them, where the ranks' lengths differ.
@@ -192,10 +189,10 @@ func (p *Plan) compareCalls(w Way) (refused, alone error) {
 
 // continueAlone makes the call in the background as a rank that has given up: other ranks may count on it, or not make
 // the call.
-func (p *Plan) continueAlone(why error) {
+func (p *Plan) continueAlone(a *collectives.Algorithm, why error) {
 	q := newPlan(p.group, &p.Key, p.params.InCounts, p.params.OutCounts)
 	q.tag, q.messageTag, q.failed, q.alone = p.tag, p.messageTag, why, why
-	p.group.InBackground("", q.runByMessages)
+	p.group.InBackground("", func() error { return q.runByMessages(a) })
 }
 
 // CompareCreation compares a call that makes a communicator: another rank may make another collective call. It does not
@@ -345,7 +342,7 @@ func (p *Plan) compareEdges() *agree.Veto {
 	m := g.Exchange(agree.MakeDup)
 	m.Tag = q.messageTag
 	var no *agree.Veto
-	if err := q.runByMessages(); err != nil {
+	if err := q.runByMessages(q.algorithm); err != nil {
 		no = m.Met(err)
 	}
 	for i, from := range sources {

@@ -91,7 +91,7 @@ const (
 
 // inParts reports whether a piece of n bytes that all want is combined in parts.
 func (s *boardCall) inParts(n int) bool {
-	if s.Crowded && n <= WholeMost && n*s.n < allMost {
+	if s.crowded() && n <= WholeMost && n*s.n < allMost {
 		return false
 	}
 	return n >= SplitMin && s.n > 2
@@ -192,35 +192,25 @@ func (s *boardCall) combine(own, result []byte, get fetch) {
 	if s.sums == nil || len(own) > len(s.sums[0]) {
 		s.takeSums(len(own))
 	}
-	last := sum
-	open := 0 // sums under the last one: the result's, and those before it in sums
-	for rank := s.n - 1; rank >= 0; rank-- {
-		switch how := &s.pairs[rank]; {
-		case how.Upper:
-			if rank < s.n-1 {
-				last = s.sums[open][:len(own)]
-				open++
-			}
-			if rank == s.me {
-				copy(last, own)
-			} else {
-				get(rank, last)
-			}
-		case rank == s.me:
-			s.apply(last, own)
-		default:
-			peer := s.peer[:len(own)]
-			get(rank, peer)
-			s.apply(last, peer)
+	buffer := func(i int) []byte {
+		switch i {
+		case collectives.Own:
+			return own
+		case 0:
+			return sum
 		}
-		for range s.pairs[rank].Closes {
-			lower := last
-			if open--; open > 0 {
-				last = s.sums[open-1][:len(own)]
-			} else {
-				last = sum
-			}
-			s.apply(last, lower)
+		return s.sums[i-1][:len(own)]
+	}
+	for i := range s.pairs {
+		p := &s.pairs[i]
+		switch to := buffer(p.To); {
+		case p.Rank != s.me:
+			get(p.Rank, to)
+		case p.To != collectives.Own:
+			copy(to, own)
+		}
+		for _, m := range p.Merges {
+			s.apply(buffer(m.Upper), buffer(m.Lower))
 		}
 	}
 	if s.err == nil && s.p.failed == nil && !sameStart(sum, result) {

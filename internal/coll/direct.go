@@ -14,22 +14,27 @@ import (
 // on the board that it has failed, before its caller has the buffers again. A rank that reads looks for such a failure
 // after the read, and a rank that writes looks before the write.
 
-// boardWays are the ways of a call through a board. It goes by the first that is possible.
-type boardWays struct {
-	direct bool // where the ranks read each other's buffers
-	shared bool
-}
+// boardWays are ways of calls. A plan has the ways that the table gives it, and a board has those that are possible
+// there. A call goes by direct where both have it, else by shared, else by messages.
+type boardWays uint8
 
-func (w boardWays) any() bool { return w.direct || w.shared }
+const (
+	shared boardWays = 1 << iota
+	direct           // the ranks read each other's buffers
+
+	roomyShift     = 2 // these ways of roomy ranks are so many bits higher
+	anyDirect      = direct | direct<<roomyShift
+	eitherMessages = boardWays(1 << (2 * roomyShift)) // of a plan: roomy ranks have another algorithm for messages
+)
 
 // named returns the names of the algorithms of a call that goes by messages if there is no board.
 func (w boardWays) named(messages string) string {
 	switch {
-	case w.direct && w.shared:
+	case w&direct != 0 && w&shared != 0:
 		return "direct or shared"
-	case w.direct:
+	case w&direct != 0:
 		return "direct or " + messages
-	case w.shared:
+	case w&shared != 0:
 		return "shared"
 	}
 	return messages
@@ -68,9 +73,22 @@ func (s *boardState) agree(g *Group) error {
 	if step.err == nil && all&canReach != 0 {
 		s.lent = make([]lends, g.Size)
 	}
-	s.Crowded = all&isCrowded != 0
+	s.SetCrowded(all&isCrowded != 0)
 	return step.err
 }
+
+// SetCrowded has calls go by the ways that the table has for crowded ranks, or for roomy ones. All ranks do the same.
+func (s *boardState) SetCrowded(crowded bool) {
+	if s.able = shared; s.ReadsBuffers() {
+		s.able |= direct
+	}
+	if !crowded {
+		s.able <<= roomyShift
+	}
+}
+
+// crowded reports whether the ranks outnumber the CPUs of their host, or have no board, on which they agree on that.
+func (s *boardState) crowded() bool { return s.able>>roomyShift == 0 }
 
 // agreeTag is in the signature of a step outside of a call.
 const agreeTag = -1

@@ -16,17 +16,17 @@ func (p *Plan) run() error {
 	}
 	if refused, alone := p.check(); refused != nil {
 		if alone {
-			p.continueAlone(refused)
+			p.continueAlone(p.algorithm, refused)
 		}
 		return refused
 	}
-	return p.runByMessages()
+	return p.runByMessages(p.algorithm)
 }
 
 // runByMessages is run without a comparison. Other ranks count on it, so it goes on to its end also where an operator
 // ends the goroutine.
-func (p *Plan) runByMessages() error {
-	p.build()
+func (p *Plan) runByMessages(a *collectives.Algorithm) error {
+	p.build(a)
 	p.round = 0
 	defer p.runRest()
 	p.runRounds()
@@ -142,9 +142,9 @@ func (p *Plan) exchangeAll(messages []collectives.Step) {
 // gaveUp is sent by a rank that has given up where a signal is due. Where elements are due it sends none.
 var gaveUp = []byte{0}
 
-// giveUp tells the others that this rank has given up. It waits for none of them.
-func (p *Plan) giveUp() {
-	p.build()
+// giveUp tells the others in a call by messages that this rank has given up. It waits for none of them.
+func (p *Plan) giveUp(a *collectives.Algorithm) {
+	p.build(a)
 	for i := range p.schedule.Rounds {
 		messages, _ := p.schedule.Round(i)
 		for k := range messages {

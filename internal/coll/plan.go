@@ -24,11 +24,13 @@ type Plan struct {
 	Key
 	group     *Group // on which the call runs
 	params    collectives.Params
-	algorithm *collectives.Algorithm
+	algorithm *collectives.Algorithm // of calls by messages
+	roomy     *collectives.Algorithm // of blocking ones, if the ranks have a board and are roomy
+	ways      boardWays              // how a blocking call goes through the board
 	builder   collectives.Builder
-	schedule  *collectives.Schedule // the builder's; nil: no call has needed messages yet
-	Operator  Operator              // of a reduction
-	ways      boardWays             // how a blocking call goes through the board
+	built     *collectives.Algorithm // of the schedule; nil: no call has needed messages yet
+	schedule  *collectives.Schedule  // the builder's
+	Operator  Operator               // of a reduction
 
 	// Of the call that owns the plan.
 	attributes []attribute                   // of a call with a root on an intercommunicator: what is compared
@@ -55,29 +57,70 @@ func newPlan(g *Group, key *Key, in, out []int64) *Plan {
 		p.params.Cartesian = g.Topology.IsGrid()
 	}
 	p.params.Board = g.mayHaveBoard() && key.goesThroughSlots(g.Size)
-	p.params.Reads = p.params.Board
-	choose := func() { p.algorithm = g.Setup.Choice.Algorithm(key.Operation, &p.params, g.Via()) }
-	choose()
-	// The call by messages combines in the same order as the call through the board that it replaces.
-	if p.ways.direct = p.algorithm.Needs&collectives.ReadsBuffers != 0; p.ways.direct {
-		p.params.Reads, p.params.ByPairs = false, true
-		choose()
-	}
-	if p.ways.shared = p.algorithm.Needs&collectives.OnBoard != 0; p.ways.shared {
-		p.params.Board, p.params.ByPairs = false, true
-		choose()
-	}
+	p.choose()
 	return p
+}
+
+// choose chooses how the call is made. Whether ranks are roomy they know when they have a board, and the plan may be
+// older. So it has both choices, of which runQueued takes one when the call has its turn. A plan of a call that never
+// goes through a board has the choice of crowded ranks alone.
+func (p *Plan) choose() {
+	p.ways, p.algorithm = p.chosen(false)
+	p.roomy = p.algorithm
+	if !p.params.Board || p.unattended {
+		return
+	}
+	pairs := p.params.ByPairs
+	ways, roomy := p.chosen(true)
+	if p.params.ByPairs != pairs {
+		_, p.algorithm = p.chosen(false)
+	}
+	if p.roomy = roomy; roomy != p.algorithm {
+		p.ways |= eitherMessages
+	}
+	p.ways |= ways << roomyShift
+}
+
+// chosen returns the ways through a board that the table has for ranks that are roomy or not, and the algorithm that
+// takes their place where they are not possible. That one combines in the same order, so all ways do.
+func (p *Plan) chosen(roomy bool) (ways boardWays, a *collectives.Algorithm) {
+	g, q := p.group, p.params
+	q.Reads, q.Roomy = q.Board, roomy
+	choose := func() { a = g.Setup.Choice.Algorithm(p.Operation, &q, g.Via()) }
+	if choose(); a.Needs&collectives.ReadsBuffers != 0 {
+		ways |= direct
+		q.Reads, q.ByPairs = false, true
+		choose()
+	}
+	if a.Needs&collectives.OnBoard != 0 {
+		ways |= shared
+		q.Board, q.ByPairs = false, true
+		choose()
+	}
+	p.params.ByPairs = q.ByPairs
+	return ways, a
+}
+
+// names returns the names of the algorithms of a call that is made in way w.
+func (p *Plan) names(w Way) string {
+	if w != Blocking {
+		return p.algorithm.Name
+	}
+	crowded, roomy := p.ways.named(p.algorithm.Name), (p.ways >> roomyShift).named(p.roomy.Name)
+	if crowded == roomy {
+		return crowded
+	}
+	return crowded + ", of roomy ranks " + roomy
 }
 
 // Algorithm returns the name of the algorithm by which a call is made that goes by messages.
 func (g *Group) Algorithm(key *Key) string { return newPlan(g, key, nil, nil).algorithm.Name }
 
-// build readies p for messages: it makes the schedule, the first time, and takes the memory in which that combines. A
-// call through the board needs neither.
-func (p *Plan) build() {
-	if p.schedule == nil {
-		p.schedule = p.builder.Build(p.algorithm, &p.params)
+// build readies p for messages: it makes the schedule of a, if p does not have it, and takes the memory in which that
+// combines. A call through the board needs neither.
+func (p *Plan) build(a *collectives.Algorithm) {
+	if p.built != a {
+		p.built, p.schedule = a, p.builder.Build(a, &p.params)
 		p.spaces[collectives.Tmp] = [][]byte{nil}
 	}
 	if tmp := p.spaces[collectives.Tmp]; int64(len(tmp[0])) != p.schedule.Tmp*p.ElemSize {

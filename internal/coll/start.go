@@ -49,7 +49,7 @@ const (
 func (p *Plan) Perform(ctx context.Context) error {
 	g, o := p.group, p.Operation
 	var turn <-chan struct{}
-	if p.ways.any() {
+	if p.ways != 0 {
 		turn = g.Board.join() // before the number: see mismatchDetector.look
 	}
 	g.numbers.next(p, Blocking)
@@ -83,7 +83,7 @@ func (p *Plan) performDetached(ctx context.Context, turn <-chan struct{}) error 
 
 // runBlocking makes the call, through the board if it can and has its turn there, else by messages.
 func (p *Plan) runBlocking(turn <-chan struct{}) error {
-	if p.ways.any() {
+	if p.ways != 0 {
 		return p.runQueued(turn)
 	}
 	return p.run()
@@ -127,7 +127,7 @@ func (p *Plan) Release() {
 // prepare readies p for calls.
 func (p *Plan) prepare(ctx context.Context, w Way) {
 	g := p.group
-	p.build()
+	p.build(p.algorithm)
 	g.numbers.next(p, w)
 	p.ctx, p.way = ctx, w
 	p.compared, p.refused, p.alone = g.Setup.Check && g.Size > 1, nil, nil

@@ -40,16 +40,15 @@ type boardCall struct {
 	err   error // the board is of no use any more
 }
 
-// runOnBoard makes the call through the board.
-func (p *Plan) runOnBoard() error {
+// runOnBoard makes the call through the board, in one of ways.
+func (p *Plan) runOnBoard(ways boardWays) error {
 	g, returned := p.group, false
 	defer p.leftBoard(&returned)
 	g.Board.unmark(g.Rank)
 	s := boardCall{boardState: &g.Board, p: p, n: g.Size, me: g.Rank, first: g.Board.Step, sign: p.signature()}
-	switch {
-	case p.ways.direct && s.ReadsBuffers():
+	if ways&anyDirect != 0 {
 		s.direct()
-	default:
+	} else {
 		s.shared()
 	}
 	returned = true

@@ -18,7 +18,7 @@ func Local(n int, o Options) ([]*pml.Engine, Collectives, error) {
 	}
 	policy := waitpolicy.For(c.set.Spin, n, runtime.GOMAXPROCS(0))
 	if policy.YieldCPU {
-		policy = waitpolicy.Policy{} // all ranks are this process
+		policy = waitpolicy.Policy{Crowded: true} // all ranks are this process
 	}
 	engines := make([]*pml.Engine, n)
 	for rank, d := range loop.New(n) {

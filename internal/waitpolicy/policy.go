@@ -11,6 +11,7 @@ type Policy struct {
 	Least, Most time.Duration // for how long it polls before it sleeps: between these, and for Most at first
 	Short       time.Duration // a wait that takes longer is not worth polling
 	YieldCPU    bool          // after each look it lets other processes have its CPU
+	Crowded     bool          // ranks outnumber the CPUs of the host, however they wait
 }
 
 var (
@@ -22,7 +23,8 @@ var (
 
 	// Yield is for more ranks than CPUs (docs/decisions/waiting.md). A token of 32 ranks that all sleep needs a
 	// millisecond or two to come round, which must not keep them asleep.
-	Yield = Policy{Least: 80 * time.Microsecond, Most: 2 * time.Millisecond, Short: 4 * time.Millisecond, YieldCPU: true}
+	Yield = Policy{Least: 80 * time.Microsecond, Most: 2 * time.Millisecond, Short: 4 * time.Millisecond, YieldCPU: true,
+		Crowded: true}
 )
 
 // Fixed polls for so long, whatever it learns.
@@ -32,7 +34,9 @@ func Fixed(spin time.Duration) Policy { return Policy{Least: spin, Most: spin} }
 func For(spin time.Duration, ranks, cpus int) Policy {
 	switch {
 	case spin >= 0:
-		return Fixed(spin)
+		p := Fixed(spin)
+		p.Crowded = ranks > cpus
+		return p
 	case ranks > cpus:
 		return Yield
 	}

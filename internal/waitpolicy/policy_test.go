@@ -7,6 +7,8 @@ import (
 
 // GORUN_SPIN has its way; otherwise ranks spin that have a CPU each, and yield it where there are more of them.
 func TestFor(t *testing.T) {
+	crowded := Fixed(5 * time.Millisecond)
+	crowded.Crowded = true
 	for _, c := range []struct {
 		spin        time.Duration
 		ranks, cpus int
@@ -16,7 +18,8 @@ func TestFor(t *testing.T) {
 		{-1, 2, 2, Spin, "spin for 1ms to 20ms, then sleep in the kernel"},
 		{-1, 3, 2, Yield, "yield the CPU after each poll for 80µs to 2ms, then sleep in the kernel"},
 		{0, 2, 2, Policy{}, "sleep in the kernel at once"},
-		{5 * time.Millisecond, 3, 2, Fixed(5 * time.Millisecond), "spin for 5ms, then sleep in the kernel"},
+		{5 * time.Millisecond, 2, 2, Fixed(5 * time.Millisecond), "spin for 5ms, then sleep in the kernel"},
+		{5 * time.Millisecond, 3, 2, crowded, "spin for 5ms, then sleep in the kernel"},
 	} {
 		if p := For(c.spin, c.ranks, c.cpus); p != c.want || p.String() != c.text {
 			t.Errorf("GORUN_SPIN=%v, %d ranks, %d CPUs: %+v, %q", c.spin, c.ranks, c.cpus, p, p)
