@@ -38,6 +38,7 @@ const graph = `
 	# The pure parts of messaging.
 	tagmatch, collectives         :
 	collectives/simulate          : collectives
+	internal/tuned                : collectives
 	eager, rendezvous             : internal/wire
 
 	# The seam, and what is behind it.
@@ -74,13 +75,15 @@ const graph = `
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
 	                                transport/ucx, transport/multi, internal/bootstrap, internal/bootstrap/detect,
 	                                internal/pmi, internal/place, internal/cpuset, internal/settings,
-	                                internal/sysmon, internal/waitpolicy, collectives,
+	                                internal/sysmon, internal/waitpolicy, internal/tuned, collectives,
 	                                {github.com/hashicorp/go-hclog}
 	internal/mpierr               : pml, transport, internal/ranks
 	internal/background           : internal/mpierr
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
+	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
+	                                internal/tuned
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/standstill,
@@ -96,7 +99,7 @@ const graph = `
 	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
 	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
-	                                internal/waitpolicy, internal/join,
+	                                internal/waitpolicy, internal/join, internal/tuned, internal/tune,
 	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
 	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}

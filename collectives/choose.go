@@ -253,6 +253,7 @@ var table = []rule{
 type Choice struct {
 	named [operations]*Algorithm
 	text  string
+	tuned []tunedRule // before the table
 }
 
 // ParseChoice reads names that go before the table: allreduce:ring,bcast:chain. Where one does not fit a call, the
@@ -307,17 +308,27 @@ func (c *Choice) Algorithm(o Operation, p *Params, via Via) *Algorithm {
 	if p.Hosts != nil {
 		perHost = p.Size / p.Hosts.Len()
 	}
-	for i := range table {
-		r := &table[i]
-		if r.operation != o || bytes > r.bytes || !r.hasRanks(p.Size) || perHost < r.perHost ||
-			r.via != AnyVia && r.via != via || !r.cpus.holds(p.Roomy) {
-			continue
+	for i := range c.tuned {
+		if r := &c.tuned[i]; r.holds(o, p, bytes, perHost, via) {
+			if a := find(o, r.name); a.Fits(p) == nil {
+				return a
+			}
 		}
-		if a := find(o, r.name); a.Fits(p) == nil {
-			return a
+	}
+	for i := range table {
+		if r := &table[i]; r.holds(o, p, bytes, perHost, via) {
+			if a := find(o, r.name); a.Fits(p) == nil {
+				return a
+			}
 		}
 	}
 	panic("collectives: no line of the table fits " + o.String())
+}
+
+// holds reports whether the line is for such a call.
+func (r *rule) holds(o Operation, p *Params, bytes int64, perHost int, via Via) bool {
+	return r.operation == o && bytes <= r.bytes && r.hasRanks(p.Size) && perHost >= r.perHost &&
+		(r.via == AnyVia || r.via == via) && r.cpus.holds(p.Roomy)
 }
 
 // bytes is the size of a call: the same at all its ranks.
@@ -364,16 +375,19 @@ func (r *rule) priced() Params {
 	return p
 }
 
-// Line is a line of the table, for programs.
+// Line is a line of the table, for programs, or a line that is tuned (Choice.Tune). The table has no least bytes and
+// ranks.
 type Line struct {
-	Operation string `json:"operation"`
-	Bytes     int64  `json:"most_bytes,omitempty"`    // 0: any
-	Ranks     int    `json:"most_ranks,omitempty"`    // 0: any
-	Powers    bool   `json:"powers_of_two,omitempty"` // of ranks
-	PerHost   int    `json:"least_ranks_per_host,omitempty"`
-	Via       string `json:"over"`
-	CPUs      string `json:"cpus"`
-	Algorithm string `json:"algorithm"`
+	Operation  string `json:"operation"`
+	LeastBytes int64  `json:"least_bytes,omitempty"`
+	Bytes      int64  `json:"most_bytes,omitempty"` // 0: any
+	LeastRanks int    `json:"least_ranks,omitempty"`
+	Ranks      int    `json:"most_ranks,omitempty"`    // 0: any
+	Powers     bool   `json:"powers_of_two,omitempty"` // of ranks
+	PerHost    int    `json:"least_ranks_per_host,omitempty"`
+	Via        string `json:"over"`
+	CPUs       string `json:"cpus"`
+	Algorithm  string `json:"algorithm"`
 }
 
 // Lines is the table. Of an operation the first line that holds counts.

@@ -74,6 +74,11 @@ func complete(root *cobra.Command) {
 			return beginning([]string{"cluster", "ethernet", "testbed"}, begun), cobra.ShellCompDirectiveDefault
 		})
 	}
+	if c, _, err := root.Find([]string{"tune"}); err == nil {
+		c.RegisterFlagCompletionFunc("np", values())
+		c.RegisterFlagCompletionFunc("time", values("2m", "10m"))
+		c.MarkFlagFilename("output", "json")
+	}
 }
 
 // beginning returns the words that begin so.

@@ -35,12 +35,22 @@ func infoCommand(stdout *os.File) *cobra.Command {
 			case given && ranks < 1:
 				return usageError{fmt.Errorf("--ranks %d: a host of a job has 1 rank or more", ranks)}
 			case table && asJSON:
+				lines, err := linesHere()
 				e := json.NewEncoder(stdout)
 				e.SetIndent("", "  ")
-				return e.Encode(collectives.Lines())
+				return errors.Join(e.Encode(lines), err)
 			case table:
+				f, err := tunedHere(os.Environ())
+				if err != nil {
+					return err
+				}
 				text, roomy := whichLines(ranks, cpuset.Read().Usable())
 				fmt.Fprintf(stdout, "%s\n\n", wrap(text, width(), ""))
+				if f != nil {
+					if err := printTuned(stdout, f, roomy); err != nil {
+						return err
+					}
+				}
 				return collectives.Print(stdout, roomy, costHeads, cost)
 			}
 			m := readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs)
@@ -58,7 +68,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 	c.Flags().BoolVar(&table, "collectives", false,
 		"print which algorithm collective calls take, by operation, size and ranks, and what the call with the most\n"+
 			"bytes and ranks of each line costs a rank on the model cluster; the first line that holds counts\n"+
-			"(for a nonblocking Bcast, of those without chain and scatter_ring)")
+			"(for a nonblocking Bcast, of those without chain and scatter_ring); lines of a tuned file come first")
 	c.Flags().IntVar(&ranks, "ranks", 0,
 		"with --collectives: print the lines for so many ranks on this host (default: a rank for each CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON, for programs; the names in it stay;\n"+
@@ -192,6 +202,9 @@ func printSettings(w io.Writer, environ []string, cols int) error {
 	_, warnings, err := join.Settings(environ)
 	for _, warning := range warnings {
 		fmt.Fprintf(w, "\nwarning: %s\n", warning)
+	}
+	if err == nil {
+		_, err = tunedHere(environ)
 	}
 	return err
 }

@@ -38,6 +38,8 @@ type facts struct {
 	UCX        ucxFacts   `json:"ucx"`
 	Waiting    []string   `json:"waiting_ranks"` // what they do; then what if they outnumber CPUs
 	Inside     string     `json:"inside_a_job_of,omitempty"`
+	// Tuned is the file of gorun tune that holds for programs without one next to them; nil: none.
+	Tuned *tunedFacts `json:"tuned,omitempty"`
 	// Settings has the GORUN_ variables that are set, but for secrets.
 	Settings map[string]string `json:"settings"`
 	Warnings []string          `json:"warnings,omitempty"`
@@ -95,7 +97,12 @@ func readFacts(environ []string, m machine) facts {
 			f.Settings[name] = value
 		}
 	}
+	tuned, tunedErr := factsOfTuned(environ)
+	f.Tuned = tuned
 	_, warnings, err := join.Settings(environ)
+	if err == nil {
+		err = tunedErr
+	}
 	for _, w := range warnings {
 		f.Warnings = append(f.Warnings, w.String())
 	}
@@ -180,6 +187,9 @@ func (f facts) print(w io.Writer) {
 	}
 	for i, text := range f.Waiting {
 		rows = append(rows, []string{[]string{"waiting ranks", ""}[min(i, 1)], text})
+	}
+	if f.Tuned != nil {
+		rows = append(rows, []string{"tuned file", f.Tuned.String()})
 	}
 	if f.Inside != "" {
 		rows = append(rows, []string{"inside a job of", f.Inside})

@@ -65,7 +65,7 @@ var instead = map[string]string{
 	"gdb":               "start the debugger in place of the program: gorun -n 2 xterm -e gdb PROGRAM",
 	"tv":                "start the debugger in place of the program: gorun -n 2 xterm -e dlv exec PROGRAM",
 	"info":              "gorun info prints the settings and what this host allows",
-	"tune":              "settings are GORUN_ variables, which gorun info lists",
+	"tune":              "GORUN_TUNED names a file that gorun tune has written; gorun info lists all settings",
 	"am":                "settings are GORUN_ variables, which gorun info lists",
 }
 

@@ -297,7 +297,8 @@ func prepare(t testing.TB, args ...string) *job {
 	j := &job{t: t, cmd: exec.Command(proc.Alias(t, self), full...),
 		mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())}
 	j.gorun = j.cmd.Path
-	j.cmd.Env = append(os.Environ(), proc.RoleVar+"=gorun", markVar+"="+j.mark)
+	j.cmd.Env = append(os.Environ(), proc.RoleVar+"=gorun", markVar+"="+j.mark,
+		"XDG_CONFIG_HOME="+filepath.Join(filepath.Dir(self), "none")) // no tuned file of the user
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	// So that a descendant that keeps our pipes is a failure of the test and no hang.
 	j.cmd.WaitDelay = tooLong / 2

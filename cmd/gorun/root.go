@@ -31,7 +31,8 @@ const examples = `  gorun -n 4 ./examples/heat                   build a package
   gorun -n 4 --tag-output --timeout 5m ./heat  lines begin with [rank]; dump and stop after 5 minutes
   gorun -H a:4,b:4 ./heat                      4 ranks on each of two hosts, reached by ssh
   gorun info                                   settings, and what this host allows
-  gorun doctor --hostfile hosts                whether hosts have what jobs need`
+  gorun doctor --hostfile hosts                whether hosts have what jobs need
+  gorun tune                                   measure this host, for faster collective calls`
 
 const exitStatus = `the code of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
 Ctrl-C; 141 when the reader of its output goes away; 2 for a wrong command line; 126 or 127 for a program that cannot be
@@ -64,7 +65,7 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(infoCommand(stdout), simulateCommand(stdout, stderr), doctorCommand(stdout, stderr, code),
-		k8sCommand(stdin, stdout, stderr, code),
+		tuneCommand(stdout, stderr, code), tuneRankCommand(stdout), k8sCommand(stdin, stdout, stderr, code),
 		manCommand(stdout), versionCommand(stdout), completionCommand(stdout))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(probeCommands(stdin, stdout)...)
@@ -129,6 +130,9 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 			Ranks: int(p.ranks), Path: found.Path, Sent: found.Package != "" || j.preload, Name: p.program,
 			Args: p.args, Dir: string(p.wdir), Env: env,
 		})
+	}
+	if err := handTuned(&job, programs); err != nil {
+		return launcher.CodeUsage, err
 	}
 	tag(programs, stderr)
 	if j.dryRun {

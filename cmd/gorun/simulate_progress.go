@@ -18,7 +18,7 @@ const (
 	progressElsewhere  = 10 * time.Second
 )
 
-// simulateProgress says how far a sweep is.
+// simulateProgress says how far a sweep is, or gorun tune.
 type simulateProgress struct {
 	to    io.Writer
 	width func() int // of the terminal; nil: output goes to no terminal
@@ -48,18 +48,37 @@ func (p *simulateProgress) every() time.Duration {
 
 // show is simulate.Sweep's Progress.
 func (p *simulateProgress) show(s simulate.Progress) {
-	now := p.now()
-	if now.Before(p.next) {
+	if !p.due() {
 		return
 	}
-	p.next = now.Add(p.every())
 	text := fmt.Sprintf("call %d of %d: %v, %d ranks, %d bytes", s.Row, s.Rows, s.Algorithm, s.Ranks, s.Bytes)
 	if s.Sent > 0 {
 		text += fmt.Sprintf(", %s messages of about %s", decimal(float64(s.Sent)),
 			decimal(float64(s.Of)))
 	}
+	p.write("simulate", text)
+}
+
+// say shows how far a command is.
+func (p *simulateProgress) say(command, text string) {
+	if p.due() {
+		p.write(command, text)
+	}
+}
+
+// due reports whether it is time to show something.
+func (p *simulateProgress) due() bool {
+	now := p.now()
+	if now.Before(p.next) {
+		return false
+	}
+	p.next = now.Add(p.every())
+	return true
+}
+
+func (p *simulateProgress) write(command, text string) {
 	if p.width == nil {
-		fmt.Fprintf(p.to, "gorun simulate: %s\n", text)
+		fmt.Fprintf(p.to, "gorun %s: %s\n", command, text)
 		return
 	}
 	if w := max(p.width()-1, 20); len(text) > w {

@@ -116,6 +116,26 @@ func (p *Plan) names(w Way) string {
 // Algorithm returns the name of the algorithm by which a call is made that goes by messages.
 func (g *Group) Algorithm(key *Key) string { return newPlan(g, key, nil, nil).algorithm.Name }
 
+// Roomy reports whether the ranks have a board, and have agreed there that they do not outnumber the CPUs.
+func (g *Group) Roomy() bool { return !g.Board.crowded() }
+
+// Tries reports whether a blocking call of ranks that have a board, and are roomy or not, is first tried by an
+// algorithm.
+func (g *Group) Tries(key *Key, roomy bool, a *collectives.Algorithm) bool {
+	p := newPlan(g, key, nil, nil)
+	ways, messages := p.ways, p.algorithm
+	if roomy {
+		ways, messages = p.ways>>roomyShift, p.roomy
+	}
+	switch {
+	case ways&direct != 0:
+		return a.Needs&collectives.ReadsBuffers != 0
+	case ways&shared != 0:
+		return a.Needs&collectives.OnBoard != 0 && a.Needs&collectives.ReadsBuffers == 0
+	}
+	return a == messages
+}
+
 // build readies p for messages: it makes the schedule of a, if p does not have it, and takes the memory in which that
 // combines. A call through the board needs neither.
 func (p *Plan) build(a *collectives.Algorithm) {

@@ -119,6 +119,7 @@ func start(t *testing.T, s spec) *job {
 		}
 	}
 	j.cmd.Env = append(j.cmd.Env, proc.RoleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp,
+		"XDG_CONFIG_HOME="+j.temp,  // no tuned file of the user
 		"GORACE=atexit_sleep_ms=0") // each end of a rank would take a second
 	if testing.Short() {
 		j.cmd.Env = append(j.cmd.Env, briefVar+"=1")

@@ -7,6 +7,7 @@
 //
 //	Owns:     the connection to the launcher and the device, from Job to Member.Close; the list of transports
 //	May call: pml, transport, transport/*, internal/bootstrap, internal/bootstrap/detect, internal/pmi, internal/place,
-//	          internal/cpuset, internal/settings, internal/sysmon, internal/waitpolicy, collectives
+//	          internal/cpuset, internal/settings, internal/sysmon, internal/waitpolicy, internal/tuned,
+//	          collectives
 //	Never:    know a communicator, send a message, end the process
 package join

@@ -21,6 +21,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/sysmon"
+	"github.com/gorun-mpi/mpi/internal/tuned"
 	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
@@ -43,6 +44,7 @@ type config struct {
 	Options
 	set    settings.Values
 	choice collectives.Choice
+	tuned  *tuned.File // its lines are in choice; nil: there is none, as in RunLocal
 }
 
 // Collectives is how collective calls are made. It is the same at all ranks, if their settings are.
@@ -79,7 +81,7 @@ func loadOptions(o Options) (config, error) {
 		}
 	}
 	choice, err := parseChoice(set)
-	return config{o, set, choice}, err
+	return config{Options: o, set: set, choice: choice}, err
 }
 
 // firstOfHost reports whether this is the rank of its host that warns for all of them.
@@ -135,6 +137,9 @@ func Job(o Options) (*Member, error) {
 	c, err := loadOptions(o)
 	if err == nil {
 		err = check(c.set)
+	}
+	if err == nil {
+		c.tuned, err = findTuned(c.set, &c.choice)
 	}
 	if err != nil {
 		return nil, err
@@ -202,6 +207,13 @@ func (m *Member) connect(ctx context.Context, c config) error {
 			c.Log.Debug("Go's monitor thread takes part of the only CPU", "rank", m.Rank, "error", err)
 		}
 	}
+	if f := c.tuned; f != nil {
+		c.Log.Debug("algorithms and the eager limit are tuned", "rank", m.Rank, "file", tunedName(f), "lines",
+			len(f.Collectives))
+		if m.device != nil && local == m.Size && known && m.device.Name() == f.Host.Transport && c.set.EagerMax == 0 {
+			c.set.EagerMax = f.EagerMax
+		}
+	}
 	var err error
 	m.Engine, err = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Wait: policy,
 		Lookup: func(ctx context.Context, peer int) ([]byte, error) {
@@ -214,7 +226,7 @@ func (m *Member) connect(ctx context.Context, c config) error {
 		}
 		return err
 	}
-	if err := m.publish(ctx, c.Log.With("rank", m.Rank).Debug); err != nil {
+	if err := m.publish(ctx, c.tuned, c.Log.With("rank", m.Rank).Debug); err != nil {
 		m.Engine.Close(err)
 		return fmt.Errorf("joining the other ranks: %w", err)
 	}
@@ -241,8 +253,8 @@ func (m *Member) openDevice(c config, local int, known bool) (transport.Device, 
 }
 
 // publish puts what the other ranks need to connect to this one where they find it, and waits until all have done so.
-// It also finds out which ranks share a host.
-func (m *Member) publish(ctx context.Context, debug func(msg string, args ...any)) error {
+// It also finds out which ranks share a host, and whether their tuned files agree.
+func (m *Member) publish(ctx context.Context, tuned *tuned.File, debug func(msg string, args ...any)) error {
 	order, err := m.mapping(ctx, debug)
 	switch {
 	case err != nil:
@@ -258,7 +270,13 @@ func (m *Member) publish(ctx context.Context, debug func(msg string, args ...any
 		err = m.client.Put(ctx, addressKey(m.Rank), m.Engine.Address())
 	}
 	if err == nil {
+		err = m.putTuned(ctx, tuned)
+	}
+	if err == nil {
 		err = m.client.FenceAhead(ctx, addressKey(m.Rank))
+	}
+	if err == nil {
+		err = m.compareTuned(ctx, tuned)
 	}
 	if err == nil && order == nil {
 		if order, err = m.agree(ctx); err == nil {

@@ -1,12 +1,17 @@
 package join
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/internal/tuned"
 )
 
 // Settings reads an environment as Init does: an error names every value that Init refuses on any host. A lack at some
@@ -14,16 +19,77 @@ import (
 func Settings(environ []string) (settings.Values, []settings.Warning, error) {
 	set, warnings, err := settings.Load(environ)
 	if err == nil {
-		err = check(set)
+		_, tunedErr := tuned.Find(set.Tuned, nil)
+		err = errors.Join(check(set), tunedErr)
 	}
 	return set, warnings, err
 }
 
-// check reports every value whose syntax is that of another package.
+// check reports every value whose syntax is that of another package, apart from the tuned file.
 func check(set settings.Values) error {
 	_, tcpErr := (&deviceConfig{set: set}).tcpOptions()
 	_, collErr := parseChoice(set)
 	return errors.Join(checkTransports(set.Transports), tcpErr, collErr)
+}
+
+// findTuned returns the tuned file of this rank, and puts its lines before the table of c; nil: there is none. Under
+// gorun it is what gorun says: this rank's host may have another file.
+func findTuned(set settings.Values, c *collectives.Choice) (*tuned.File, error) {
+	var places []string
+	if self, err := os.Executable(); err == nil && set.Job == "" {
+		places = tuned.Places(self)
+	}
+	f, err := tuned.Find(set.Tuned, places)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	return f, c.Tune(f.Collectives)
+}
+
+// compareTuned compares this rank's tuned file with the next rank's: ranks that choose by other lines would wait for
+// each other for ever. If the files of a job differ, some rank with a file differs from the one after it. So ranks
+// without a file need not look.
+func (m *Member) compareTuned(ctx context.Context, own *tuned.File) error {
+	if own == nil || m.Size == 1 {
+		return nil
+	}
+	next := (m.Rank + 1) % m.Size
+	b, err := m.client.Get(ctx, next, tunedKey(next))
+	if err != nil && !errors.Is(err, pmi.ErrNoKey) {
+		return err
+	}
+	digest, path, _ := strings.Cut(string(b), " ")
+	if digest == own.Digest() {
+		return nil
+	}
+	other := "no tuned file"
+	if digest != "" {
+		other = fmt.Sprintf("the tuned file %s, with other lines", path)
+	}
+	return fmt.Errorf("rank %d has the tuned file %s and rank %d has %s: all ranks of a job choose algorithms by the same "+
+		"lines; give all of them the same file, or set %s=%s", m.Rank, tunedName(own), next, other, tuned.Variable, tuned.Off)
+}
+
+// putTuned says to the rank before this one which tuned file this rank has.
+func (m *Member) putTuned(ctx context.Context, own *tuned.File) error {
+	if own == nil || m.Size == 1 {
+		return nil
+	}
+	return m.client.Put(ctx, tunedKey(m.Rank), []byte(own.Digest()+" "+tunedName(own)))
+}
+
+func tunedKey(rank int) string { return "gorun-tuned-" + strconv.Itoa(rank) }
+
+// tunedName is the path of the file, or the end of a long one.
+func tunedName(f *tuned.File) string {
+	const most = 200
+	switch {
+	case f.Path == "":
+		return "in " + tuned.Variable
+	case len(f.Path) > most:
+		return "…" + strings.ToValidUTF8(f.Path[len(f.Path)-most:], "")
+	}
+	return f.Path
 }
 
 func parseChoice(set settings.Values) (collectives.Choice, error) {
