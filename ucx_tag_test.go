@@ -3,6 +3,7 @@
 package mpi
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -55,4 +56,37 @@ func TestAllocatesNothing(t *testing.T) {
 			})
 		}
 	})
+}
+
+// What a rank has begun goes on though the rank makes no call: bursts of short sends leave, and receives take what
+// comes.
+func TestComputingRank(t *testing.T) {
+	const n = 200
+	for _, what := range []string{"sends", "receives"} {
+		done := make(chan bool)
+		over(t, overUCX(t))(2, func(w *Comm) {
+			requests := make([]*Request, n)
+			in := make([]int, n)
+			if w.Rank() == 1 {
+				for i := range in {
+					if what == "receives" {
+						must(Ssend(w, []int{i}, 0, 1))
+					} else if ok(Recv(w, in[i:i+1], 0, 1)); in[i] != i {
+						panic(fmt.Sprintf("message %d is %d", i, in[i]))
+					}
+				}
+				close(done)
+				return
+			}
+			for i := range requests {
+				if what == "receives" {
+					requests[i] = ok(Irecv(w, in[i:i+1], 1, 1))
+				} else {
+					requests[i] = ok(Isend(w, []int{i}, 1, 1))
+				}
+			}
+			<-done
+			must(WaitAll(requests...))
+		})
+	}
 }

@@ -23,7 +23,7 @@ func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, b
 			return nil
 		}
 	}
-	if mode == Standard && (!e.direct && e.links.sendNow(ctx, dest, tag, buf) ||
+	if mode == Standard && (!e.direct && e.sendBlocking(ctx, dest, tag, buf) ||
 		!announce && e.links.sendAgain(ctx, dest, tag, buf)) {
 		e.exitCall()
 		e.unlock()
@@ -43,12 +43,23 @@ func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, b
 	return err
 }
 
+// sendBlocking is sendNow whose caller waits until the message has left. It reports whether the message is sent.
+func (e *Engine) sendBlocking(ctx uint32, dest int, tag int32, buf []byte) bool {
+	e.wait.calling = true
+	sent := e.links.sendNow(ctx, dest, tag, buf)
+	e.wait.calling = false
+	return sent
+}
+
 // SendDetached sends buf, or a copy of it, and does not wait. For buffered sends; Pending counts it. The error is that
 // nothing can be sent any more.
 func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error {
 	e.lock()
 	defer e.unlock()
 	if e.links.sendNow(ctx, dest, tag, buf) {
+		if !e.direct {
+			e.exitCall() // the device may hold it
+		}
 		return nil
 	}
 	if e.links.sendAgain(ctx, dest, tag, buf) {

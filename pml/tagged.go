@@ -28,6 +28,7 @@ type taggedPath struct {
 
 	receives taggedQueue    // Post and Take
 	refused  []*taggedQueue // those that the device has refused; Room will say when they may go on
+	held     bool           // the device may hold sends, until the next poll; load.stalled counts that
 }
 
 // taggedPeer is a rank that something was sent to, or received from.
@@ -55,8 +56,8 @@ type taggedOp struct {
 	begun   bool // the device has it
 	copied  bool // of a send: the device reads kept, so that the request can end before it
 	kept    []byte
-	failed  error // why it fails although the device may say that it was cancelled
-	next    *taggedOp
+	failed  error     // why it fails although the device may say that it was cancelled
+	next    *taggedOp // of spare, whose other fields are zero, but cookie and message
 }
 
 func newTaggedPath(e *Engine, dev transport.Tagged) *taggedPath {
@@ -89,8 +90,8 @@ func (t *taggedPath) open(r *Request) *taggedOp {
 	if op == nil {
 		op = new(taggedOp)
 	}
-	t.spare = op.next
-	*op = taggedOp{r: r, cookie: t.ops.add(op)}
+	t.spare, op.next = op.next, nil
+	op.r, op.cookie = r, t.ops.add(op)
 	if r != nil {
 		r.offload.cookie = op.cookie
 	}
@@ -102,6 +103,7 @@ func (t *taggedPath) end(op *taggedOp, err error) {
 	r := op.r
 	t.ops.remove(op.cookie)
 	op.r, op.to, op.failed, op.kept = nil, nil, nil, nil
+	op.taking, op.begun, op.copied = false, false, false
 	op.next, t.spare = t.spare, op
 	if r != nil {
 		t.e.complete(r, err)
@@ -142,6 +144,7 @@ func (t *taggedPath) send(r *Request) {
 
 // sendNow sends a message that the device takes at once, for which there is no request then. It reports whether the
 // device has taken it.
+// What it sends leaves at once if the caller waits, or else with the next poll.
 func (t *taggedPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 	p := t.peers[dest]
 	if p == nil || !p.reached || p.err != nil || len(p.sends.ops) > 0 || len(buf) > tryMax || t.e.closed != nil ||
@@ -149,7 +152,12 @@ func (t *taggedPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 		return false
 	}
 	m := transport.Match{Context: ctx, Source: int32(t.e.cfg.Rank), Tag: tag}
-	return t.dev.TrySend(p.rank, m, transport.HostMem(buf))
+	sent, held := t.dev.TrySend(p.rank, m, transport.HostMem(buf), t.e.wait.calling)
+	if held && !t.held {
+		t.held = true
+		t.e.load.stalled++
+	}
+	return sent
 }
 
 // tryMax is the longest message that sendNow tries.
@@ -329,10 +337,17 @@ func (op *taggedOp) error(err error) error {
 
 // events also looks for the messages that probes wait for: the device does not say that one has come.
 func (t *taggedPath) events(pkts []transport.Packet) int {
+	if t.held {
+		t.held = false
+		t.e.load.stalled--
+	}
 	for i := range pkts {
 		t.event(&pkts[i])
 	}
 	waiting := len(t.e.probers)
+	if waiting == 0 {
+		return 0
+	}
 	t.e.probers.end(t.e, func(r *Request) bool {
 		_, found := t.probe(r.recv.Ctx, r.recv.Source, r.recv.Tag, false)
 		return found

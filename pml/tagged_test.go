@@ -607,3 +607,98 @@ func TestTaggedGivenUp(t *testing.T) {
 		t.Errorf("the receive: %+v, %v", st, err)
 	}
 }
+
+// holding is a device that holds sends whose callers do not wait, until Poll.
+type holding struct {
+	*looptag.Device
+	facts transport.Facts
+	held  []func()
+	wake  func(thread bool)
+	left  chan int // how many each Poll lets leave
+}
+
+func (h *holding) Facts() *transport.Facts {
+	h.facts = *h.Device.Facts()
+	h.facts.Tagged = h
+	beneath := h.facts.Wake[0].Notify
+	h.facts.Wake = []transport.Wake{{FD: -1, ThreadFD: -1, Notify: func(wake func(thread bool)) {
+		h.wake = wake
+		beneath(wake)
+	}}}
+	return &h.facts
+}
+
+// Arm has a rank that holds something be woken. It reports whether the rank is armed.
+func (h *holding) Arm(level transport.Level) bool {
+	if len(h.held) > 0 {
+		go h.wake(false)
+	}
+	return h.Device.Arm(level)
+}
+
+func (h *holding) TrySend(peer int32, m transport.Match, buf transport.Mem, now bool) (sent, held bool) {
+	if now {
+		h.leave()
+		return h.Device.TrySend(peer, m, buf, true)
+	}
+	kept := transport.HostMem(bytes.Clone(buf.Bytes()))
+	h.held = append(h.held, func() { h.Device.TrySend(peer, m, kept, true) })
+	return true, true
+}
+
+func (h *holding) leave() {
+	n := len(h.held)
+	for _, send := range h.held {
+		send()
+	}
+	if h.held = nil; n > 0 {
+		h.left <- n
+	}
+}
+
+func (h *holding) Poll(pkts []transport.Packet) int {
+	h.leave()
+	return h.Device.Poll(pkts)
+}
+
+// Sends that the device holds leave though their rank makes no call any more; Flush has them leave; sends whose callers
+// wait are not held.
+func TestTaggedHeldSends(t *testing.T) {
+	watchdog(t)
+	f := looptag.New(0)
+	d := &holding{Device: f.Device(0), left: make(chan int, 10)}
+	peer := f.Device(1)
+	e, err := New(Config{Size: 2, Net: d,
+		Lookup: func(context.Context, int) ([]byte, error) { return peer.Address(), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(errOver)
+	begin := func() {
+		t.Helper()
+		for range 3 {
+			if _, err := e.Isend(nil, 1, 1, 1, []byte{1}, Standard).Wait(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := e.Send(nil, 1, 1, 1, []byte{1}, Standard); err != nil { // the first contact
+		t.Fatal(err)
+	}
+	begin()
+	for n := 3; n > 0; n -= <-d.left { // some may have left meanwhile
+	}
+	begin()
+	e.Flush()
+	for n := 3; n > 0; n -= <-d.left {
+	}
+	if err := e.Send(nil, 1, 1, 1, []byte{1}, Standard); err != nil || len(d.left) > 0 {
+		t.Errorf("%d are held: %v", len(d.left), err)
+	}
+	checkTagged(t, e)
+	e.lock()
+	defer e.unlock()
+	if e.load.stalled != 0 {
+		t.Errorf("%d links are stalled", e.load.stalled)
+	}
+}

@@ -10,8 +10,9 @@ type Tagged interface {
 	Limits() TaggedLimits
 	// Reach makes peer a possible destination. It may block; the error says what was tried.
 	Reach(ctx context.Context, peer int, address []byte) error
-	// TrySend sends a short message if that can be done at once; buf is then the caller's. False: it has done nothing.
-	TrySend(peer int32, m Match, buf Mem) bool
+	// TrySend sends a short message if that can be done at once; buf is then the caller's. Not sent: it has done
+	// nothing. held: the message leaves with the next Poll, if no other call lets it leave before; never with now.
+	TrySend(peer int32, m Match, buf Mem, now bool) (sent, held bool)
 	// Send sends buf, which is the device's until the operation has ended; with sync not before it is matched.
 	Send(peer int32, m Match, buf Mem, sync bool, cookie uint64) (State, error)
 	// Post posts a receive. buf is the device's until the operation has ended. Done: a message was there, which is got.

@@ -236,8 +236,11 @@ func (t *tagged) begin(inner operation) (transport.State, error) {
 	return inner()
 }
 
-func (t *tagged) TrySend(peer int32, m transport.Match, buf transport.Mem) bool {
-	return !hit(t.dice, t.d.plan.Refuse) && t.Tagged.TrySend(peer, m, buf)
+func (t *tagged) TrySend(peer int32, m transport.Match, buf transport.Mem, now bool) (sent, held bool) {
+	if hit(t.dice, t.d.plan.Refuse) {
+		return false, false
+	}
+	return t.Tagged.TrySend(peer, m, buf, now)
 }
 
 func (t *tagged) Send(peer int32, m transport.Match, buf transport.Mem, sync bool, cookie uint64) (

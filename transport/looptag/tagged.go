@@ -28,16 +28,16 @@ func (d *Device) Reach(_ context.Context, peer int, address []byte) error {
 }
 
 // TrySend implements transport.Tagged.
-func (d *Device) TrySend(peer int32, m transport.Match, buf transport.Mem) bool {
+func (d *Device) TrySend(peer int32, m transport.Match, buf transport.Mem, _ bool) (sent, held bool) {
 	d.f.mu.Lock()
 	to := d.f.devices[peer]
 	room := buf.Len <= keepMax && (to == d || to.kept[d] < keepMany)
 	d.f.mu.Unlock()
 	if !room {
-		return false
+		return false, false
 	}
 	st, err := d.Send(peer, m, buf, false, 0)
-	return st == transport.Done && err == nil
+	return st == transport.Done && err == nil, false
 }
 
 // Send is transport.Tagged's.

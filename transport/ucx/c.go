@@ -31,6 +31,7 @@ type worker struct {
 	c    *C.struct_ux_worker
 	h    C.ux_handle // c
 	ring *C.struct_ux_ring
+	held *C.struct_ux_queue
 }
 
 // end is struct ux_done.
@@ -105,7 +106,7 @@ func openWorker() (*worker, error) {
 	case c == nil:
 		return nil, fmt.Errorf("%w: %s", transport.ErrUnavailable, text.String())
 	}
-	return &worker{c, C.ux_handle(uintptr(unsafe.Pointer(c))), C.ux_ring_of(c)}, nil
+	return &worker{c, C.ux_handle(uintptr(unsafe.Pointer(c))), C.ux_ring_of(c), C.ux_queue_of(c)}, nil
 }
 
 func (w *worker) close() { C.ux_close(w.c) }
@@ -174,18 +175,50 @@ func (w *worker) trySend(ep endpoint, tag uint64, buf transport.Mem) bool {
 	return sent
 }
 
-// incoming says what is received.
-type incoming struct {
-	tag, mask uint64
-	message   uint64 // what was taken, instead
-	turns     uint32 // after which nothing has ended yet, perhaps
+// receive returns stStarted or a status. It then goes on until something has ended, at most turns times.
+func (w *worker) receive(tag, mask uint64, buf transport.Mem, mapped uint64, slot uint32, turns int) int {
+	return int(C.ux_recv(w.h, C.uint64_t(tag), C.uint64_t(mask), C.uint64_t(buf.Number()), C.uint64_t(buf.Len),
+		C.uint64_t(mapped), C.uint32_t(slot), C.uint(turns)))
 }
 
-// receive returns stStarted or a status.
-func (w *worker) receive(r incoming, buf transport.Mem, mapped uint64, slot uint32) int {
-	return int(C.ux_recv(w.h, C.uint64_t(r.tag), C.uint64_t(r.mask), C.uint64_t(r.message), C.uint64_t(buf.Number()),
-		C.uint64_t(buf.Len), C.uint64_t(mapped), C.uint32_t(slot), C.uint(r.turns)))
+// take receives a message that probe has taken. It returns stStarted or a status.
+func (w *worker) take(message uint64, buf transport.Mem, mapped uint64, slot uint32) int {
+	return int(C.ux_take(w.h, C.uint64_t(message), C.uint64_t(buf.Number()), C.uint64_t(buf.Len), C.uint64_t(mapped),
+		C.uint32_t(slot)))
 }
+
+// inlineMax is the longest send that is held.
+const inlineMax = C.UX_INLINE
+
+// holds is how many operations wait for the next call of C.
+func (w *worker) holds() int { return int(w.held.tail - w.held.head) }
+
+// keptMost is how many sends there are at most whose bytes are in the C layer's memory.
+const keptMost = C.UX_KEPT
+
+// mayHold reports whether one more operation may wait, mayHoldSend whether a send may.
+func (w *worker) mayHold() bool     { return w.holds() < C.UX_HELD }
+func (w *worker) mayHoldSend() bool { return w.mayHold() && w.holds()+int(w.held.kept) < keptMost }
+
+// holdSend has the next call of C send a short message, and copies it. It is no call of C.
+func (w *worker) holdSend(ep endpoint, tag uint64, buf transport.Mem) {
+	h := w.hold()
+	h.tag, h.ep, h.length = C.uint64_t(tag), C.uint64_t(ep), C.uint64_t(buf.Len)
+	if buf.Len > 0 {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&h.data)), inlineMax), buf.Bytes())
+	}
+	w.held.tail++
+}
+
+// holdReceive has the next call of C post a receive. It is no call of C.
+func (w *worker) holdReceive(tag, mask uint64, buf transport.Mem, mapped uint64, slot uint32) {
+	h := w.hold()
+	h.tag, h.mask, h.ep, h.slot = C.uint64_t(tag), C.uint64_t(mask), 0, C.uint32_t(slot)
+	h.buf, h.length, h.mem = C.uint64_t(buf.Number()), C.uint64_t(buf.Len), C.uint64_t(mapped)
+	w.held.tail++
+}
+
+func (w *worker) hold() *C.struct_ux_held { return &w.held.entries[w.held.tail%C.UX_HELD] }
 
 func (w *worker) probe(tag, mask uint64, take bool) (message, found, length uint64, ok bool) {
 	t := C.int(0)
@@ -202,8 +235,8 @@ func (w *worker) cancel(slot uint32) { C.ux_cancel(w.c, C.uint32_t(slot)) }
 // hasEnded reports whether the operation's end is in the ring.
 func (w *worker) hasEnded(slot uint32) bool { return C.ux_ended(w.c, C.uint32_t(slot)) != 0 }
 
-// progress goes on until something has ended, at most turns times.
-func (w *worker) progress(turns int) { C.ux_progress(w.h, C.uint(turns)) }
+// turn begins what is held, and goes on until something has ended, at most turns times.
+func (w *worker) turn(turns int) { C.ux_turn(w.h, C.uint(turns)) }
 
 // drain goes on until nothing comes for a while, at most turns times.
 func (w *worker) drain(turns int) { C.ux_drain(w.c, C.uint(turns)) }

@@ -33,6 +33,7 @@ type Device struct {
 	// lost are ends of operations and of peers that UCX does not report.
 	lost  []transport.Packet
 	armed bool // since Arm, until Disarm or what the descriptor does not show
+	row   row
 	idle  flusher
 
 	reached notices // of Reach and of the watches
@@ -55,6 +56,7 @@ func New(opt Options) (transport.Device, error) {
 	}
 	d := &Device{opt: opt, w: w, self: thisProcess(), peers: make([]peer, opt.Size)}
 	d.mem.w = w
+	d.row.atOnce = rowAtOnce
 	d.ops.w, d.ops.taken = w, map[uint64]int32{}
 	d.bytes = card{libraryVersion(), d.self.host, d.self.pid, d.self.start, w.address()}.encode()
 	fd := w.fd()
@@ -66,6 +68,7 @@ func New(opt Options) (transport.Device, error) {
 	d.facts.Tagged = d
 	d.facts.Wake = []transport.Wake{{FD: fd, ThreadFD: fd, OnlyArmed: w.mayUseTCP(), Notify: d.sleep.notifyBy}}
 	d.facts.Memory = &transport.Memory{Alloc: d.mem.alloc, Free: d.mem.free}
+	d.sleep.late.init(d.sleep.wakeSleepers)
 	d.sleep.check.Init(d.sleep.dirty.Load, func() {
 		d.sleep.looked.Store(true)
 		d.sleep.wakeSleepers()
@@ -125,6 +128,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.sleep.check.Stop()
+	d.sleep.late.stop()
 	d.links.stop()
 	for i := range d.peers {
 		if p := &d.peers[i]; p.to != nil {

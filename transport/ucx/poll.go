@@ -15,8 +15,9 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if d.reached.some.Load() {
 		d.takeNotices()
 	}
-	if !d.w.some() && len(d.lost) == 0 {
-		d.w.progress(turns)
+	d.row.end(d.w.holds() > 0 && d.sleep.late.over.Load())
+	if d.w.holds() > 0 || !d.w.some() && len(d.lost) == 0 {
+		d.w.turn(turns)
 	}
 	n := copy(pkts, d.lost)
 	d.lost = append(d.lost[:0], d.lost[n:]...)
@@ -44,7 +45,8 @@ func (d *Device) ended(e *end, pkt *transport.Packet) int {
 	if !op.sends {
 		d.answers(e)
 	}
-	*pkt = transport.Packet{Event: transport.TaggedDone, Cookie: op.cookie, Peer: op.peer}
+	// The other fields of pkt say nothing about this event.
+	pkt.Event, pkt.Cookie, pkt.Peer, pkt.Err, pkt.Header.Len = transport.TaggedDone, op.cookie, op.peer, nil, 0
 	d.ops.end(e.slot)
 	if was == opAbandoned {
 		return 0

@@ -93,9 +93,19 @@ struct ux_ep {
 	int used; // it is in the worker's list
 };
 
+// ux_kept is a send from the queue whose bytes UCX reads later.
+struct ux_kept {
+	struct ux_slot slot;
+	struct ux_kept *next; // free
+	unsigned char data[UX_INLINE];
+};
+
 struct ux_worker {
 	ucp_worker_h worker;
 	struct ux_ring ring;
+	struct ux_queue queue;
+	struct ux_kept kept[UX_KEPT];
+	struct ux_kept *spare; // of kept
 	struct ux_slot **chunks;
 	uint32_t slots;
 	ucp_context_h context;
@@ -242,11 +252,31 @@ static void ended(struct ux_slot *s, void *request, ucs_status_t status, uint64_
 		s->ended = 1; // inside of the call that begins it, which frees it
 }
 
+static void let_go(struct ux_kept *k)
+{
+	struct ux_worker *w = k->slot.worker;
+	k->next = w->spare;
+	w->spare = k;
+	w->queue.kept--;
+}
+
 static void sent(void *request, ucs_status_t status, void *arg) { ended(arg, request, status, 0, 0); }
 
 static void received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
 {
 	ended(arg, request, status, info->sender_tag, info->length);
+}
+
+static void kept_sent(void *request, ucs_status_t status, void *arg)
+{
+	struct ux_kept *k = arg;
+	(void)status; // an endpoint that has failed says so itself
+	if (k->slot.request) {
+		k->slot.ep->under_way--;
+		u_ucp_request_free(request);
+		let_go(k);
+	} else
+		k->slot.ended = 1; // inside of the call that begins it
 }
 
 static void ep_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -326,6 +356,11 @@ struct ux_worker *ux_open(int *no_tls, char *err)
 		FAIL("out of memory");
 		return NULL;
 	}
+	for (size_t i = 0; i < UX_KEPT; i++) {
+		w->kept[i].slot.worker = w;
+		w->kept[i].next = w->spare;
+		w->spare = &w->kept[i];
+	}
 	const char *step;
 	sigset_t old;
 	block_signals(&old);
@@ -365,6 +400,7 @@ void ux_close(struct ux_worker *w)
 }
 
 struct ux_ring *ux_ring_of(struct ux_worker *w) { return &w->ring; }
+struct ux_queue *ux_queue_of(struct ux_worker *w) { return &w->queue; }
 
 const void *ux_address(struct ux_worker *w, size_t *length)
 {
@@ -512,6 +548,14 @@ static void params(ucp_request_param_t *p, struct ux_slot *s, uint64_t mem)
 	s->ended = 0;
 }
 
+static void recv_params(ucp_request_param_t *p, struct ux_slot *s, uint64_t mem)
+{
+	params(p, s, mem);
+	// What ends at once calls the callback too: 1.13 does not say otherwise what has come.
+	p->op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+	p->cb.recv = received;
+}
+
 static int begun(struct ux_slot *s, ucs_status_ptr_t r)
 {
 	if (r == NULL)
@@ -525,9 +569,8 @@ static int begun(struct ux_slot *s, ucs_status_ptr_t r)
 	return UX_STARTED;
 }
 
-void ux_use(uint64_t ep)
+static void use(struct ux_ep *e)
 {
-	struct ux_ep *e = ep_of(ep);
 	e->sent = 1;
 	if (!e->used) {
 		e->used = 1;
@@ -536,17 +579,83 @@ void ux_use(uint64_t ep)
 	}
 }
 
+void ux_use(uint64_t ep) { use(ep_of(ep)); }
+
+// begin_send sends a message that Go has been told is sent.
+static void begin_send(struct ux_worker *w, const struct ux_held *h)
+{
+	struct ux_ep *e = ep_of(h->ep);
+	if (!e->ep) // its peer is gone, of which Go knows
+		return;
+	struct ux_kept *k = w->spare; // there is one: see mayHoldSend
+	w->spare = k->next;
+	w->queue.kept++;
+	memcpy(k->data, h->data, h->length);
+	ucp_request_param_t p;
+	params(&p, &k->slot, 0);
+	p.user_data = k;
+	p.cb.send = kept_sent;
+	use(e);
+	int st = begun(&k->slot, u_ucp_tag_send_nbx(e->ep, k->data, h->length, h->tag, &p));
+	if (k->slot.request) {
+		k->slot.ep = e;
+		e->under_way++;
+		return;
+	}
+	let_go(k);
+	if (st < 0)
+		ep_failed(e, e->ep, st);
+}
+
+static int begin_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t buf, uint64_t length, uint64_t mem,
+	uint32_t slot)
+{
+	struct ux_slot *s = slot_at(w, slot);
+	ucp_request_param_t p;
+	recv_params(&p, s, mem);
+	return begun(s, u_ucp_tag_recv_nbx(w->worker, (void *)(uintptr_t)buf, length, tag, mask, &p));
+}
+
+// step goes on until something has ended, at most turns times, and then while several things end at a time.
+static void step(struct ux_worker *w, unsigned turns)
+{
+	uint64_t before = w->ring.tail;
+	for (; turns > 0 && w->ring.head == w->ring.tail; turns--)
+		u_ucp_worker_progress(w->worker);
+	for (; turns > 0 && w->ring.tail - before > 1 && w->ring.tail - w->ring.head < UX_BATCH; turns--) {
+		before = w->ring.tail;
+		u_ucp_worker_progress(w->worker);
+	}
+}
+
+// begin has UCX begin what is held.
+static void begin(struct ux_worker *w)
+{
+	struct ux_queue *q = &w->queue;
+	while (q->head != q->tail) {
+		const struct ux_held *h = &q->entries[q->head++ % UX_HELD];
+		if (h->ep) {
+			begin_send(w, h);
+			continue;
+		}
+		int st = begin_recv(w, h->tag, h->mask, h->buf, h->length, h->mem, h->slot);
+		if (st < 0)
+			push(w, h->slot, st, 0, 0);
+	}
+}
+
 int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
 	uint32_t slot)
 {
 	struct ux_worker *w = worker_of(h);
 	struct ux_slot *s = slot_at(w, slot);
+	begin(w);
 	ucp_request_param_t p;
 	params(&p, s, mem);
 	p.cb.send = sent;
 	struct ux_ep *e = ep_of(ep);
 	const void *b = (const void *)(uintptr_t)buf;
-	ux_use(ep);
+	use(e);
 	int st = begun(s, sync ? u_ucp_tag_send_sync_nbx(e->ep, b, length, tag, &p)
 	                       : u_ucp_tag_send_nbx(e->ep, b, length, tag, &p));
 	if (s->request) {
@@ -560,34 +669,39 @@ int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length)
 {
 	static const ucp_request_param_t p = {.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL};
 	struct ux_ep *e = ep_of(ep);
+	begin(e->worker);
 	if (u_ucp_tag_send_nbx(e->ep, (const void *)(uintptr_t)buf, length, tag, &p) != NULL)
 		return 0;
-	ux_use(ep);
+	use(e);
 	return 1;
 }
 
-int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
-	uint64_t mem, uint32_t slot, unsigned turns)
+int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t buf, uint64_t length, uint64_t mem, uint32_t slot,
+	unsigned turns)
+{
+	struct ux_worker *w = worker_of(h);
+	begin(w);
+	int st = begin_recv(w, tag, mask, buf, length, mem, slot);
+	if (st == UX_STARTED)
+		step(w, turns);
+	return st;
+}
+
+int ux_take(ux_handle h, uint64_t message, uint64_t buf, uint64_t length, uint64_t mem, uint32_t slot)
 {
 	struct ux_worker *w = worker_of(h);
 	struct ux_slot *s = slot_at(w, slot);
+	begin(w);
 	ucp_request_param_t p;
-	params(&p, s, mem);
-	// What ends at once calls the callback too: 1.13 does not say otherwise what has come.
-	p.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-	p.cb.recv = received;
-	void *b = (void *)(uintptr_t)buf;
-	if (message)
-		return begun(s, u_ucp_tag_msg_recv_nbx(w->worker, b, length, (ucp_tag_message_h)(uintptr_t)message, &p));
-	int st = begun(s, u_ucp_tag_recv_nbx(w->worker, b, length, tag, mask, &p));
-	if (st == UX_STARTED)
-		ux_progress(h, turns);
-	return st;
+	recv_params(&p, s, mem);
+	return begun(s, u_ucp_tag_msg_recv_nbx(w->worker, (void *)(uintptr_t)buf, length,
+		(ucp_tag_message_h)(uintptr_t)message, &p));
 }
 
 int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct ux_found *f)
 {
 	ucp_tag_recv_info_t info;
+	begin(w);
 	ucp_tag_message_h m = u_ucp_tag_probe_nb(w->worker, tag, mask, take, &info);
 	if (!m)
 		return 0;
@@ -598,19 +712,22 @@ int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct 
 void ux_cancel(struct ux_worker *w, uint32_t slot)
 {
 	struct ux_slot *s = slot_at(w, slot);
+	begin(w);
 	if (s->request)
 		u_ucp_request_cancel(w->worker, s->request);
 }
 
-int ux_ended(struct ux_worker *w, uint32_t slot) { return slot_at(w, slot)->request == NULL; }
+int ux_ended(struct ux_worker *w, uint32_t slot)
+{
+	begin(w);
+	return slot_at(w, slot)->request == NULL;
+}
 
-unsigned ux_progress(ux_handle h, unsigned turns)
+void ux_turn(ux_handle h, unsigned turns)
 {
 	struct ux_worker *w = worker_of(h);
-	unsigned n = 0;
-	while (turns-- > 0 && w->ring.head == w->ring.tail)
-		n += u_ucp_worker_progress(w->worker);
-	return n;
+	begin(w);
+	step(w, turns);
 }
 
 void ux_drain(struct ux_worker *w, unsigned turns)
@@ -626,6 +743,7 @@ void ux_drain(struct ux_worker *w, unsigned turns)
 int ux_arm(ux_handle h)
 {
 	struct ux_worker *w = worker_of(h);
+	begin(w);
 	if (u_ucp_worker_progress(w->worker) != 0 || w->ring.head != w->ring.tail)
 		return UX_STARTED;
 	ucs_status_t st = u_ucp_worker_arm(w->worker);
@@ -658,6 +776,7 @@ static int settled(struct ux_ep *e)
 int ux_settle(struct ux_worker *w)
 {
 	int all = 1;
+	begin(w);
 	for (struct ux_ep **at = &w->used, *e; (e = *at);)
 		if (settled(e)) {
 			e->used = 0;

@@ -32,6 +32,28 @@ struct ux_ring {
 	unsigned char **small;
 };
 
+#define UX_BATCH 16  // of so many ends Go is told at a time
+#define UX_HELD 64   // operations that wait for the next call of C, at most; a power of two
+#define UX_KEPT 256  // sends that have left the queue and whose bytes UCX has not read yet, at most
+#define UX_INLINE 64 // bytes of a send that waits so
+
+// ux_held is an operation that Go has begun and UCX does not know yet: a send of up to UX_INLINE bytes if ep is not 0,
+// or else a receive.
+struct ux_held {
+	uint64_t tag, mask, ep;
+	uint64_t buf, length, mem; // buf and mem: of a receive
+	uint32_t slot;             // of a receive
+	unsigned char data[UX_INLINE];
+};
+
+// ux_queue holds them, oldest first, from head to tail, which only grow. Go writes at tail, without a call of C. Each
+// call of C that begins, ends or looks for an operation has UCX begin all of them first.
+struct ux_queue {
+	struct ux_held entries[UX_HELD];
+	uint64_t head, tail;
+	uint32_t kept; // see UX_KEPT
+};
+
 struct ux_worker;
 typedef uint64_t ux_handle; // of a worker, for what is called often: cgo looks into pointers before each call
 struct ux_found {
@@ -46,6 +68,7 @@ int ux_names(char *names, int size); // lines of "transport/device"
 struct ux_worker *ux_open(int *no_tls, char *err);
 void ux_close(struct ux_worker *w);
 struct ux_ring *ux_ring_of(struct ux_worker *w);
+struct ux_queue *ux_queue_of(struct ux_worker *w);
 const void *ux_address(struct ux_worker *w, size_t *length);
 int ux_fd(struct ux_worker *w);
 void ux_worker_names(struct ux_worker *w, char *names, int size); // as ux_names, of what it may use
@@ -62,14 +85,16 @@ int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t lengt
 // ux_try_send returns 1 if a short message has been sent, or else does nothing.
 int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length);
 // ux_recv then goes on until something has ended, at most turns times.
-int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
-	uint64_t mem, uint32_t slot, unsigned turns);
+int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t buf, uint64_t length, uint64_t mem, uint32_t slot,
+	unsigned turns);
+// ux_take receives a message that ux_probe has taken.
+int ux_take(ux_handle h, uint64_t message, uint64_t buf, uint64_t length, uint64_t mem, uint32_t slot);
 int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct ux_found *f);
 void ux_cancel(struct ux_worker *w, uint32_t slot);
 int ux_ended(struct ux_worker *w, uint32_t slot); // an operation that has been begun
 
-// ux_progress goes on until something has ended, at most turns times; it returns how many steps did something.
-unsigned ux_progress(ux_handle h, unsigned turns);
+// ux_turn begins what is held and goes on until something has ended, at most turns times.
+void ux_turn(ux_handle h, unsigned turns);
 // ux_drain goes on until nothing comes for a while, at most turns times.
 void ux_drain(struct ux_worker *w, unsigned turns);
 // ux_arm returns 0 if the descriptor shows what comes from now on; UX_STARTED: there is something already.

@@ -157,17 +157,53 @@ func envelope(m transport.Match) (tag, mask uint64) {
 const sourceMask = uint64(mostRanks-1) << 31
 
 // TrySend implements transport.Tagged.
-func (d *Device) TrySend(rank int32, m transport.Match, buf transport.Mem) bool {
+func (d *Device) TrySend(rank int32, m transport.Match, buf transport.Mem, now bool) (sent, held bool) {
 	ep, err := d.endpointOf(rank)
 	if err != nil {
-		return false // Send says why
+		return false, false // Send says why
 	}
 	tag, _ := transport.PackTag(m.Context, m.Source, m.Tag)
 	d.idle.sends(&d.sleep)
-	sent := d.w.trySend(ep, tag, buf)
+	d.sleep.late.called()
+	if d.row.sends++; d.row.sends > d.row.atOnce && !now && !d.armed && buf.Len <= inlineMax && d.w.mayHoldSend() {
+		d.w.holdSend(ep, tag, buf)
+		if d.w.holds() < heldSends {
+			return true, true
+		}
+		d.w.turn(0)
+		d.show()
+		return true, false
+	}
+	sent = d.w.trySend(ep, tag, buf)
 	d.show() // of what this rank has sent itself
-	return sent
+	return sent, false
 }
+
+// row is the short sends since the last Poll. The first atOnce of them are not held: their rank may compute next.
+type row struct {
+	sends, atOnce int
+}
+
+// rowAtOnce is the least row.atOnce, and rowMost the most.
+const rowAtOnce, rowMost = 8, 1 << 20
+
+// end ends a row, after which the rank has made a call soon; or late: then more go at once in the rows that follow, for
+// a while.
+func (r *row) end(late bool) {
+	switch {
+	case r.sends == 0:
+		return
+	case late:
+		r.atOnce = min(4*r.atOnce, rowMost)
+	default:
+		r.atOnce = max(r.atOnce/2, rowAtOnce)
+	}
+	r.sends = 0
+}
+
+// heldSends is how many operations are held when one more send lets all of them begin: the receiver takes these while
+// the next ones are collected.
+const heldSends = 16
 
 // Send is transport.Tagged's.
 func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync bool,
@@ -199,13 +235,26 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 // Post is transport.Tagged's. While the rank is armed it takes no steps: what they found would no longer be shown, over
 // TCP, by the descriptor in which another thread sleeps.
 func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64,
-	waits bool) (transport.Probed, transport.State, error) {
-	tag, mask := envelope(m)
-	r := incoming{tag: tag, mask: mask}
-	if waits && !d.armed {
-		r.turns = waitTurns
+	waits bool) (got transport.Probed, st transport.State, err error) {
+	slot, err := d.ops.open()
+	if err != nil {
+		return got, transport.Done, err
 	}
-	return d.receive(r, max(m.Source, -1), buf, cookie)
+	d.sleep.late.called()
+	tag, mask := envelope(m)
+	to, handle := d.landing(buf, slot)
+	source := max(m.Source, -1)
+	turns := 0
+	switch {
+	case d.armed:
+	case waits:
+		turns = waitTurns
+	case d.w.mayHold():
+		d.ops.begin(slot, opReceiving, source, cookie, buf, handle != 0)
+		d.w.holdReceive(tag, mask, to, handle, slot)
+		return got, transport.Started, nil
+	}
+	return d.received(d.w.receive(tag, mask, to, handle, slot, turns), slot, source, cookie, buf, handle != 0)
 }
 
 // waitTurns is how many steps of UCX a receive takes at most whose caller waits: about a microsecond. What comes
@@ -216,24 +265,28 @@ const waitTurns = 64
 func (d *Device) Take(message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
 	source := d.ops.taken[message]
 	delete(d.ops.taken, message)
-	_, st, err := d.receive(incoming{message: message}, source, buf, cookie)
+	slot, err := d.ops.open()
+	if err != nil {
+		return transport.Done, err
+	}
+	to, handle := d.landing(buf, slot)
+	_, st, err := d.received(d.w.take(message, to, handle, slot), slot, source, cookie, buf, handle != 0)
 	return st, err
 }
 
-func (d *Device) receive(r incoming, source int32, buf transport.Mem, cookie uint64) (got transport.Probed,
-	st transport.State, err error) {
-	slot, err := d.ops.open()
-	if err != nil {
-		return got, transport.Done, err
-	}
-	to, handle := buf, uint64(0)
+// landing is where UCX receives what is for buf, and the mapping in which that is, or 0.
+func (d *Device) landing(buf transport.Mem, slot uint32) (to transport.Mem, handle uint64) {
 	if buf.Len <= smallMax {
-		to = transport.Mem{Addr: d.w.small(slot), Len: buf.Len}
-	} else {
-		handle = d.mem.find(buf)
+		return transport.Mem{Addr: d.w.small(slot), Len: buf.Len}, 0
 	}
-	if st := d.w.receive(r, to, handle, slot); st < 0 {
-		return got, transport.Done, explain(status(st))
+	return buf, d.mem.find(buf)
+}
+
+// received goes on with a receive that UCX has, or has refused with a status below 0.
+func (d *Device) received(begun int, slot uint32, source int32, cookie uint64, buf transport.Mem,
+	mapped bool) (got transport.Probed, st transport.State, err error) {
+	if begun < 0 {
+		return got, transport.Done, explain(status(begun))
 	}
 	if e, ok := d.w.ended(slot); ok {
 		d.answers(&e)
@@ -245,7 +298,7 @@ func (d *Device) receive(r incoming, source int32, buf transport.Mem, cookie uin
 		}
 		return found(e.tag, e.length), transport.Done, nil
 	}
-	d.ops.begin(slot, opReceiving, source, cookie, buf, handle != 0)
+	d.ops.begin(slot, opReceiving, source, cookie, buf, mapped)
 	d.show()
 	return got, transport.Started, nil
 }

@@ -4,6 +4,7 @@ package ucx
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/transport"
@@ -17,6 +18,7 @@ type sleeper struct {
 	dirty  atomic.Bool
 	looked atomic.Bool // check has found the rank so
 	check  eventset.Check
+	late   deadline
 }
 
 func (s *sleeper) notifyBy(wake func(thread bool)) { s.wake.Store(&wake) }
@@ -99,10 +101,65 @@ func (d *Device) flushed() bool {
 	return d.w.flushed() && len(d.idle.answered) == 0
 }
 
-// Arm implements transport.Device. UCX does not tell what is urgent: every arrival is shown.
-func (d *Device) Arm(transport.Level) bool {
+// deadline is when UCX begins what a rank that makes no call has left held, and is armed for the rank. To arm at once
+// would cost a rank that calls again soon several steps of UCX, and its peers a system call.
+type deadline struct {
+	timer *time.Timer
+	waits atomic.Bool // from begin to end
+	runs  atomic.Bool // the timer is set
+	over  atomic.Bool // it has passed since the rank last began an operation: Arm does arm
+}
+
+// lateAfter is how long that takes. Go's timers make 1 ms of it where all other threads sleep, and 10 ms where the rank
+// has one processor and computes.
+const lateAfter = 100 * time.Microsecond
+
+func (l *deadline) init(wake func()) {
+	l.timer = time.AfterFunc(time.Hour, func() {
+		l.runs.Store(false)
+		if l.waits.Load() {
+			l.over.Store(true)
+			wake()
+		}
+	})
+	l.timer.Stop()
+}
+
+// begin has the rank be woken after the deadline, or sooner. It reports whether the deadline is to come yet.
+func (l *deadline) begin() bool {
+	if l.over.Load() {
+		return false
+	}
+	l.waits.Store(true)
+	if !l.runs.Swap(true) {
+		l.timer.Reset(lateAfter)
+	}
+	return true
+}
+
+// end ends begin: the rank polls.
+func (l *deadline) end() { l.waits.Store(false) }
+
+// called is for a rank that begins an operation.
+func (l *deadline) called() {
+	if l.over.Load() {
+		l.over.Store(false)
+	}
+}
+
+func (l *deadline) stop() {
+	l.waits.Store(false)
+	l.timer.Stop()
+}
+
+// Arm implements transport.Device. UCX does not tell what is urgent: every arrival is shown. A rank that computes is
+// armed late.
+func (d *Device) Arm(level transport.Level) bool {
 	if d.closed.Load() || d.reached.some.Load() || len(d.lost) > 0 {
 		return false
+	}
+	if level == transport.Urgent && !d.armed && d.sleep.late.begin() {
+		return true
 	}
 	ok, err := d.w.arm()
 	if err != nil {
@@ -113,7 +170,10 @@ func (d *Device) Arm(transport.Level) bool {
 }
 
 // Disarm is transport.Device's.
-func (d *Device) Disarm() { d.armed = false }
+func (d *Device) Disarm() {
+	d.armed = false
+	d.sleep.late.end()
+}
 
 // show wakes an armed rank for what the descriptor does not show: what has ended in a call, and not in a Poll.
 func (d *Device) show() {
