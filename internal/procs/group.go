@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // RunGroup runs a command in a process group of its own, and ends all of the group when ctx ends. If gorun is killed, a
@@ -32,6 +33,11 @@ func RunGroup(ctx context.Context, cmd *exec.Cmd, folder string, cleanerArgv []s
 	err := cmd.Wait()
 	stop()
 	if ctx.Err() != nil {
+		// The compilers are children of the go command, which no process here can wait for: they are killed with it, and
+		// end a moment later.
+		for n := 0; n < 100 && syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) == nil; n++ {
+			time.Sleep(10 * time.Millisecond)
+		}
 		return context.Cause(ctx)
 	}
 	if err != nil {
