@@ -300,6 +300,7 @@ var mayWait = map[string]string{
 	"transport/verbs/control.go":      "a goroutine of its own sleeps where the control connections do",
 	"transport/verbs/close.go":        "Close lets the device deliver what was sent",
 	"internal/procs/cleaner.go":       "the cleaner, a process of its own, waits for a killed process's last write",
+	"internal/procs/group.go":         "an interrupted build waits for its killed compilers, which are another's children",
 	"internal/procs/orphans_linux.go": "the end of a job, and the cleaner, wait for the ends of killed processes",
 	"transport/shm/cut_linux.go":      "a goroutine of the device, Close, or a failed call, until a peer's copy is over",
 }
