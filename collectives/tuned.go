@@ -72,6 +72,9 @@ func oneOf[T fmt.Stringer](field, name string, values ...T) (v T, err error) {
 			return v, nil
 		}
 	}
+	if name == "" {
+		return v, fmt.Errorf("%s: it is missing; write one of %s", field, strings.Join(names, ", "))
+	}
 	return v, fmt.Errorf("%s: there is no %q; there are %s", field, name, strings.Join(names, ", "))
 }
 

@@ -79,7 +79,7 @@ func TestTuneErrors(t *testing.T) {
 		`operation: there is no operation "cast"; there are barrier`:                  func(l *Line) { l.Operation = "cast" },
 		`algorithm: bcast has no algorithm ""; it has binomial`:                       func(l *Line) { l.Algorithm = "" },
 		`over: there is no "ib"; there are any, shm, net`:                             func(l *Line) { l.Via = "ib" },
-		`cpus: there is no ""; there are any, crowded, roomy`:                         func(l *Line) { l.CPUs = "" },
+		`cpus: it is missing; write one of any, crowded, roomy`:                       func(l *Line) { l.CPUs = "" },
 		`most_bytes: -1 is no such number`:                                            func(l *Line) { l.Bytes = -1 },
 		`least_bytes: 9223372036854775807 is no such number`:                          func(l *Line) { l.LeastBytes = math.MaxInt64 },
 		`no call has from 2 to 1 bytes on 0 to`:                                       func(l *Line) { l.LeastBytes, l.Bytes = 2, 1 },

@@ -109,9 +109,21 @@ func (s *seconds) String() string {
 	if *s == 0 {
 		return ""
 	}
-	return time.Duration(*s).String()
+	return shortTime(time.Duration(*s))
 }
 func (s *seconds) Type() string { return "TIME" }
+
+// shortTime is a time as users type it: 2m, not 2m0s.
+func shortTime(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
 
 // named is a flag that names something. An empty name is that of a script's variable which is not set: without the
 // error the job would run here.

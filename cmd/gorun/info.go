@@ -68,11 +68,11 @@ func infoCommand(stdout *os.File) *cobra.Command {
 	c.Flags().BoolVar(&table, "collectives", false,
 		"print which algorithm collective calls take, by operation, size and ranks, and what the call with the most\n"+
 			"bytes and ranks of each line costs a rank on the model cluster; the first line that holds counts\n"+
-			"(for a nonblocking Bcast, of those without chain and scatter_ring); lines of a tuned file come first")
+			"(for a nonblocking Bcast, of the lines without chain and scatter_ring); lines of a tuned file come first")
 	c.Flags().IntVar(&ranks, "ranks", 0,
-		"with --collectives: print the lines for so many ranks on this host (default: a rank for each CPU)")
+		"with --collectives: print the lines that hold with so many ranks on this host (default: a rank for each CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON, for programs; the names in it stay;\n"+
-		"of --collectives it prints all lines, also those for other numbers of ranks")
+		"with --collectives it prints all lines, also lines that do not hold here")
 	return c
 }
 

@@ -346,7 +346,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--stdin 1 true", "--stdin 1|rank from 0 to 0"},
 		{"-n 2", "no program is named"},
 		{"-n 99999999 true", "1 to 65536 ranks"},
-		{"info x", `gorun info takes flags only, and "x" is none|Run 'gorun info --help'`},
+		{"info x", `gorun info takes flags only, and "x" is not a flag|Run 'gorun info --help'`},
 	} {
 		j := prepare(t)
 		j.cmd.Args = append(j.cmd.Args[:1], strings.Fields(c.args)...)

@@ -41,7 +41,7 @@ func (e usageError) Unwrap() error { return e.err }
 // noArguments is for commands that have flags only.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s takes flags only, and %q is none", c.CommandPath(), args[0])}
+		return usageError{fmt.Errorf("%s takes flags only, and %q is not a flag", c.CommandPath(), args[0])}
 	}
 	return nil
 }

@@ -51,17 +51,18 @@ func tuneCommand(stdout, stderr *os.File, code *int) *cobra.Command {
 		Use:   "tune",
 		Short: "measure which algorithms and eager limit are fastest on this host, for programs to use",
 		Long: `Starts ranks on this host and measures Barrier, Bcast, Reduce, Allreduce, Allgather and Alltoall of 1 KiB to
-1 MiB with each algorithm, and messages of two ranks with several eager limits. It prints what is better
-than the library's choice and by how much, and writes a file that has this. Programs read the file: see
-GORUN_TUNED in gorun info.
+1 MiB with each algorithm, and messages of two ranks with several eager limits. It prints each algorithm and
+eager limit that is better than the library's choice, with both times, and writes them to a file, in place of
+an earlier one. Programs read the file: see GORUN_TUNED in gorun info.
 
 Algorithms take turns, and the library's choice is measured twice: the difference is the noise. An algorithm
-gets a line if it takes at most 0.90 of the library's time in two thirds of the rounds, in two passes; an
-eager limit if it takes 0.95. The lines hold for jobs with about as many ranks. Nothing else should run on the
-host meanwhile. Ranks on several hosts are not measured: there the table of gorun info --collectives holds.`,
-		Example: "  gorun tune                       a rank for each CPU, two minutes\n" +
-			"  gorun tune -n 8 --dry-run        8 ranks; write nothing\n" +
-			"  gorun tune -o ./gorun-tuned.json next to a program, which then uses it",
+gets a line if it takes at most 0.90 of the library's time in two thirds of the rounds, in two passes. An
+eager limit is written if it takes at most 0.95; it is measured if --time is 1m or more. A line holds for
+communicators of more than half as many ranks, up to as many. Nothing else should run on the host meanwhile.
+Ranks on several hosts are not measured: the table of gorun info --collectives holds for them.`,
+		Example: "  gorun tune                         a rank for each CPU, two minutes\n" +
+			"  gorun tune -n 8 --dry-run          8 ranks; measure, and write no file\n" +
+			"  gorun tune -o bin/gorun-tuned.json the file for the binaries in the folder bin",
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) (err error) {
 			*code, err = f.run(stdout, stderr)
@@ -72,7 +73,7 @@ host meanwhile. Ranks on several hosts are not measured: there the table of goru
 	flags.SortFlags = false
 	flags.VarP(&f.ranks, "np", "n", "number of ranks (default: one for each CPU)")
 	flags.Var(&f.time, "time", "how long to measure, in all")
-	flags.VarP(&f.out, "output", "o", "the `FILE` (default: gorun/tuned.json in the user's configuration directory)")
+	flags.VarP(&f.out, "output", "o", "write `FILE` (default: gorun/tuned.json in the user's configuration directory)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "measure and print, and write no file")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON, for programs")
 	return c
@@ -106,7 +107,7 @@ func (f *tuneFlags) run(stdout, stderr *os.File) (int, error) {
 	path, err := f.path()
 	if err == nil && time.Duration(f.time) < tuneLeast {
 		err = fmt.Errorf("--time %v is too short; %v is enough for a first look, and %v for a result",
-			time.Duration(f.time), 3*time.Second, tuneTime)
+			time.Duration(f.time), 3*time.Second, shortTime(tuneTime))
 	}
 	if err != nil {
 		return launcher.CodeUsage, usageError{err}
@@ -122,13 +123,18 @@ func (f *tuneFlags) run(stdout, stderr *os.File) (int, error) {
 	if ranks < 2 {
 		return launcher.CodeUsage, usageError{errors.New("-n 1: a rank alone has nothing to choose; use 2 or more")}
 	}
-	fmt.Fprintf(stderr, "gorun tune: measuring %d ranks on %d CPUs for about %v\n", ranks, cpus, time.Duration(f.time))
+	fmt.Fprintf(stderr, "gorun tune: measuring %d ranks on %d CPUs for up to %s\n", ranks, cpus,
+		shortTime(time.Duration(f.time)))
 	if ranks > cpus {
 		fmt.Fprintf(stderr, "gorun tune: ranks outnumber CPUs: the result holds for such crowded jobs only\n")
 	}
 	var t tuning
 	if code, err := t.measure(ranks, time.Duration(f.time), environ, stderr); code != 0 || err != nil {
 		return code, err
+	}
+	if len(t.first) == 0 { // a file without lines would replace an earlier one
+		return 1, fmt.Errorf("nothing is measured after %s, and nothing is written; use a longer --time, or fewer ranks",
+			shortTime(time.Duration(f.time)))
 	}
 	host, _ := os.Hostname()
 	gains := tune.Gains(t.first, t.second)
@@ -268,7 +274,7 @@ func runTune(j tune.Job, ranks int, eager int64, environ []string, stderr *os.Fi
 	err = <-read
 	r.Close()
 	if code == 0 && err != io.EOF {
-		return 1, fmt.Errorf("the ranks have printed what is no report: %w", err)
+		return 1, fmt.Errorf("a rank has printed something other than a report: %w", err)
 	}
 	return code, nil
 }
@@ -313,7 +319,7 @@ func (f *tuneFlags) print(w io.Writer, t *tuning, gains []tune.Gain, file *tuned
 	}
 	fmt.Fprintf(w, "Measured: %d cells of an operation and a size, %d ranks on %d CPUs, over %s.\n", len(t.first),
 		file.Host.Ranks, file.Host.CPUs, t.transport)
-	fmt.Fprintf(w, "Noise: the library's choice measured twice differs by %.1f %% (median of cells; at most %.0f %%).\n",
+	fmt.Fprintf(w, "Noise: the library's choice measured twice differs by %.1f %% (median of cells; largest %.0f %%).\n",
 		100*r.Noise, 100*r.NoiseMost)
 	if r.NotMeasured > 0 {
 		fmt.Fprintf(w, "Not measured for lack of time: %d cells. A longer --time reaches them.\n", r.NotMeasured)
@@ -323,7 +329,7 @@ func (f *tuneFlags) print(w io.Writer, t *tuning, gains []tune.Gain, file *tuned
 	}
 	switch {
 	case len(t.eager) == 0:
-		fmt.Fprintf(w, "The eager limit was not measured; that takes --time %v or more.\n", tuneFine)
+		fmt.Fprintf(w, "The eager limit was not measured; that takes --time %s or more.\n", shortTime(tuneFine))
 	case ok:
 		fmt.Fprintf(w, "Eager limit: %s in place of the library's choice, %.2f of its time (noise %.1f %%).\n",
 			memory(eager.Limit), eager.Ratio, 100*eagerNoise)
@@ -340,6 +346,10 @@ func (f *tuneFlags) print(w io.Writer, t *tuning, gains []tune.Gain, file *tuned
 		fmt.Fprintf(w, "\n--dry-run: nothing is written. Without it the result goes to %s\n", path)
 		return nil
 	}
+	if len(file.Collectives) == 0 && file.EagerMax == 0 {
+		fmt.Fprintf(w, "\nWritten to %s, without lines: programs choose as without it.\n", path)
+		return nil
+	}
 	fmt.Fprintf(w, "\nWritten to %s; %s=%s switches it off.\n", path, tuned.Variable, tuned.Off)
 	return nil
 }
@@ -351,7 +361,7 @@ func printGains(w io.Writer, gains []tune.Gain) error {
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "operation\tbytes\tthe library's\tµs\ttuned\tµs\tof the time")
+	fmt.Fprintln(t, "operation\tbytes\tthe library's\tµs\ttuned\tµs\ttuned / the library's")
 	for _, g := range gains {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%s\t%.1f\t%.2f\n", g.Operation, memory(g.Bytes), g.From, 1e6*g.Table, g.To,
 			1e6*g.Tuned, g.Ratio)

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/tuned"
 )
@@ -129,4 +131,38 @@ func TestTunedPrograms(t *testing.T) {
 	}
 	start(t, "-n", "1", "-x", "GORUN_TUNED="+path, "RANK", ":", "-n", "1", "-x", "GORUN_TUNED=off", "RANK").wait(2).
 		says("the tuned file "+path, "no tuned file", "set GORUN_TUNED for the whole job")
+}
+
+// Lines that hold for other ranks than those asked for are left out, and a range ends where the next one begins.
+func TestPrintTuned(t *testing.T) {
+	line := func(least, most int64) collectives.Line {
+		return collectives.Line{Operation: "reduce", LeastBytes: least, Bytes: most, Via: "shm", CPUs: "crowded",
+			Algorithm: "binomial"}
+	}
+	f := &tuned.File{Path: "/f", Collectives: []collectives.Line{line(256<<10, 1<<20-1), line(1<<20, 1<<20), line(1, 511)}}
+	for _, c := range []struct {
+		roomy bool
+		want  []string
+	}{
+		{true, []string{"/f\nIt has no lines for roomy ranks.\n\n"}},
+		{false, []string{"/f\noperation", "256K–<1M", "  1M  ", "1–511"}},
+	} {
+		var out strings.Builder
+		err := printTuned(&out, f, c.roomy)
+		for _, want := range c.want {
+			if err != nil || !strings.Contains(out.String(), want) {
+				t.Errorf("roomy %v: %v, no %q in\n%s", c.roomy, err, want, out.String())
+			}
+		}
+	}
+}
+
+// A time is printed as users type it.
+func TestShortTime(t *testing.T) {
+	for d, want := range map[time.Duration]string{2 * time.Minute: "2m", 10 * time.Minute: "10m", time.Hour: "1h",
+		90 * time.Second: "1m30s", 30 * time.Second: "30s", 100 * time.Minute: "1h40m", time.Second / 2: "500ms"} {
+		if got := shortTime(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
 }

@@ -106,9 +106,16 @@ func (t *tunedFacts) String() string {
 // printTuned prints the lines of a tuned file that hold for ranks which are roomy or not, as the table is printed.
 func printTuned(w io.Writer, f *tuned.File, roomy bool) error {
 	fmt.Fprintf(w, "tuned, before the table: %s\n", cmp.Or(f.Path, "in "+tuned.Variable))
-	other := map[bool]string{false: collectives.Roomy.String(), true: collectives.Crowded.String()}[roomy]
-	err := printLines(w, slices.DeleteFunc(slices.Clone(f.Collectives),
-		func(l collectives.Line) bool { return l.CPUs == other }))
+	cpus, other := collectives.Crowded.String(), collectives.Roomy.String()
+	if roomy {
+		cpus, other = other, cpus
+	}
+	lines := slices.DeleteFunc(slices.Clone(f.Collectives), func(l collectives.Line) bool { return l.CPUs == other })
+	if len(lines) == 0 {
+		_, err := fmt.Fprintf(w, "It has no lines for %s ranks.\n\n", cpus)
+		return err
+	}
+	err := printLines(w, lines)
 	fmt.Fprintln(w)
 	return err
 }
@@ -117,7 +124,7 @@ func printLines(w io.Writer, lines []collectives.Line) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "operation\tbytes\tranks\tper host\tover\tCPUs\talgorithm")
 	for _, l := range lines {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Operation, span(l.LeastBytes, l.Bytes, memory),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Operation, span(l.LeastBytes, l.Bytes, limit),
 			powers(l.Powers)+span(int64(l.LeastRanks), int64(l.Ranks), decimalOf), span(int64(l.PerHost), 0, decimalOf),
 			l.Via, l.CPUs, l.Algorithm)
 	}
@@ -129,6 +136,14 @@ func powers(of2 bool) string {
 		return "2^n "
 	}
 	return ""
+}
+
+// limit is a number of bytes. A range up to a byte below a power of two, at which another line begins, is up to "<1M".
+func limit(n int64) string {
+	if n >= 1<<10 && n&(n+1) == 0 {
+		return "<" + memory(n+1)
+	}
+	return memory(n)
 }
 
 func decimalOf(n int64) string { return fmt.Sprint(n) }

@@ -17,15 +17,17 @@ const (
 	leastBytes = 1 << 10
 	mostBytes  = 1 << 20
 	mostBuffer = 64 << 20 // of one rank, for each of what it sends and receives
+	mostMemory = 4 << 30  // of all ranks, for each: -n 1000 would take the host's
 )
 
-// sizes are what one rank contributes, or has for each other rank, from 1 KiB to 1 MiB; of a Barrier nothing.
+// sizes are what one rank contributes, or has for each other rank, from 1 KiB to 1 MiB as far as the buffers allow; of a
+// Barrier nothing.
 func sizes(o collectives.Operation, ranks int, step int64) (all []int64) {
 	if o == collectives.Barrier {
 		return []int64{0}
 	}
 	for n := int64(leastBytes); n <= mostBytes; n *= step {
-		if buffer(o, ranks, n) <= mostBuffer {
+		if buffer(o, ranks, n) <= min(mostBuffer, mostMemory/int64(ranks)) {
 			all = append(all, n)
 		}
 	}

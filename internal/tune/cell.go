@@ -94,7 +94,8 @@ func medianOf(values []float64) float64 {
 	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
 }
 
-// Gains returns what both passes have found. The second pass has the algorithms that have won in the first.
+// Gains returns what both passes have found, with the times of the pass in which it gains less. The second pass has the
+// algorithms that have won in the first.
 func Gains(first, second []Cell) (all []Gain) {
 	for i := range second {
 		g, ok := second[i].best()
@@ -103,7 +104,9 @@ func Gains(first, second []Cell) (all []Gain) {
 		}
 		for j := range first {
 			if before, won := first[j].best(); won && before.Operation == g.Operation && before.Bytes == g.Bytes {
-				g.Ratio = max(g.Ratio, before.Ratio)
+				if before.Ratio > g.Ratio {
+					g = before
+				}
 				all = append(all, g)
 			}
 		}

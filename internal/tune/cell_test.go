@@ -41,6 +41,13 @@ func TestBest(t *testing.T) {
 func TestGains(t *testing.T) {
 	won := func(bytes int64) Cell { return cell(bytes, rounds(5, 10), rounds(5, 10), rounds(5, 5), rounds(5, 10)) }
 	lost := func(bytes int64) Cell { return cell(bytes, rounds(5, 10), rounds(5, 10), rounds(5, 10), rounds(5, 10)) }
+	less := cell(1, rounds(5, 20), rounds(5, 20), rounds(5, 16), rounds(5, 20))
+	for _, passes := range [][2][]Cell{{{won(1)}, {less}}, {{less}, {won(1)}}} {
+		g := Gains(passes[0], passes[1])
+		if len(g) != 1 || g[0].Ratio != 0.8 || g[0].Table != 20 || g[0].Tuned != 16 {
+			t.Errorf("the pass that gains less: %+v", g)
+		}
+	}
 	gains := Gains([]Cell{won(1), won(2), lost(4)}, []Cell{won(1), lost(2), won(4)})
 	if len(gains) != 1 || gains[0].Bytes != 1 || gains[0].To != "shared" || gains[0].From != "direct" || gains[0].Ratio != 0.5 {
 		t.Errorf("%+v", gains)

@@ -2,6 +2,7 @@ package tuned
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
@@ -152,6 +154,9 @@ func Parse(text []byte) (*File, error) {
 		return nil, fmt.Errorf("it is longer than %d bytes", mostText)
 	}
 	var f File
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, errors.New("it is empty")
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	err := d.Decode(&f)
@@ -159,7 +164,7 @@ func Parse(text []byte) (*File, error) {
 		return nil, fmt.Errorf("it has version %d; this library reads version %d", f.Version, Version)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("line %d: %w", lineOf(text, err, d.InputOffset()), err)
+		return nil, fmt.Errorf("line %d: %s", lineOf(text, err, d.InputOffset()), plain(err))
 	}
 	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
 		return nil, fmt.Errorf("line %d: there is more after the closing bracket", lineAt(text, d.InputOffset()))
@@ -183,6 +188,18 @@ func (f *File) check() error {
 	}
 	var c collectives.Choice
 	return c.Tune(f.Collectives)
+}
+
+// plain is what is wrong, without the types of this package.
+func plain(err error) string {
+	var kind *json.UnmarshalTypeError
+	if !errors.As(err, &kind) {
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
+	value, _, _ := strings.Cut(kind.Value, " ") // "number 1.5" has the number too
+	wanted := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Int64: "a whole number",
+		reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "a list", reflect.Struct: "an object"}
+	return fmt.Sprintf("%s: it is of type %s; write %s", cmp.Or(kind.Field, "the file"), value, wanted[kind.Type.Kind()])
 }
 
 // lineOf is the line of the text at which an error is. JSON says of some errors where they are, and the decoder stands

@@ -76,10 +76,11 @@ func TestWriteFails(t *testing.T) {
 // Every text is either a whole file or an error that says where it is wrong.
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		``:   "line 1: EOF",
-		`[]`: "line 1: json: cannot unmarshal array",
-		"{\n\"version\": 1,\n\"colectives\": []}":      `line 3: json: unknown field "colectives"`,
-		"{\n\"version\": 1,\n\n\"eager_max\": \"8K\"}": `line 4: json: cannot unmarshal string`,
+		``:              "it is empty",
+		`[]`:            "line 1: the file: it is of type array; write an object",
+		`{"version": 1`: "line 1: unexpected EOF",
+		"{\n\"version\": 1,\n\"colectives\": []}":      `line 3: unknown field "colectives"`,
+		"{\n\"version\": 1,\n\n\"eager_max\": \"8K\"}": `line 4: eager_max: it is of type string; write a whole number`,
 		"{\"version\": 1,\n}":                          `line 2: invalid character '}'`,
 		`{"version": 2, "more": 1}`:                    `it has version 2; this library reads version 1`,
 		`{}`:                                           `version: it is missing`,
@@ -87,6 +88,9 @@ func TestParseErrors(t *testing.T) {
 		`{"version": 1, "eager_max": -1}`:              `eager_max: -1 is not a number of bytes`,
 		`{"version": 1, "collectives": [{"operation": "bcast", "over": "any", "cpus": "any", "algorithm": "best"}]}`: `collectives, ` +
 			`entry 1: algorithm: bcast has no algorithm "best"`,
+		`{"version": 1, "eager_max": 1.5}`: `eager_max: it is of type number; write a whole number`,
+		`{"version": 1, "collectives": [{"operation": "bcast", "algorithm": "chain", "cpus": "any"}]}`: `entry 1: over: it is ` +
+			`missing; write one of any, shm, net`,
 		`{"version": 1, "collectives": [{}` + strings.Repeat(`,{}`, mostLines) + `]}`: `at most 512 are read`,
 		`{"version": 1}` + strings.Repeat(" ", mostText):                              `it is longer than 65536 bytes`,
 	} {
