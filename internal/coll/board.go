@@ -58,7 +58,7 @@ type boardState struct {
 	none  bool  // there will be no board: the communicator has been freed
 	err   error // other ranks may have a board, and this rank has no part in it
 	On    *pml.Board
-	able  boardWays // the ways of calls through it; 0: it is not made
+	able  boardWays // the ways of calls through it; 0: it is not made, or this rank has not agreed with the others on them
 
 	Slot  int       // bytes of a slot
 	Step  uint64    // the last one that this rank has begun
@@ -114,9 +114,9 @@ func (p *Plan) runQueued(turn <-chan struct{}) error {
 		defer s.leave()
 		return p.runOnBoard(ways)
 	}
-	if s.err != nil && (ways != 0 || s.On == nil) {
+	if s.err != nil && (ways != 0 || s.able == 0) {
 		defer s.leave()
-		if s.On == nil { // others may have agreed on none, and make their calls by messages
+		if s.able == 0 { // others may have agreed on no board, or on other ways, and make their calls by messages
 			p.failed = s.err
 			if p.giveUp(p.algorithm); p.roomy != p.algorithm {
 				p.giveUp(p.roomy) // others may have the board

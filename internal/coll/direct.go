@@ -70,11 +70,14 @@ func (s *boardState) agree(g *Group) error {
 		}
 	}
 	step.all()
-	if step.err == nil && all&canReach != 0 {
+	if step.err != nil {
+		return step.err
+	}
+	if all&canReach != 0 {
 		s.lent = make([]lends, g.Size)
 	}
 	s.SetCrowded(all&isCrowded != 0)
-	return step.err
+	return nil
 }
 
 // SetCrowded has calls go by the ways that the table has for crowded ranks, or for roomy ones. All ranks do the same.

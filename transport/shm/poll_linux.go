@@ -111,15 +111,16 @@ func (d *Device) short() func() (m transport.Short, payload []byte, found transp
 	// Not a method: a call of one through a func would go through a wrapper, which copies the results.
 	return func() (m transport.Short, payload []byte, found transport.Found) {
 		if r := d.burst; r != nil {
-			if s, meta := r.c.Peek(); s != nil && inlineEager(meta) && int64(s.W[0]) >= 0 {
-				w, n := s.W[0], meta>>16
-				r.c.Advance(0)
-				r.c.PrefetchSlots()
-				if d.left--; d.left == 0 {
-					d.burst = nil
+			if s, meta := r.c.Peek(); s != nil && inlineEager(meta) {
+				if w, n := s.W[0], meta>>16; int64(w) >= 0 {
+					r.c.Advance(0)
+					r.c.PrefetchSlots()
+					if d.left--; d.left == 0 {
+						d.burst = nil
+					}
+					return transport.Short{Source: r.peer, Tag: int32(w >> 32), Ctx: uint32(w)}, s.Bytes(shortAt)[:n:n],
+						transport.FoundShort
 				}
-				return transport.Short{Source: r.peer, Tag: int32(w >> 32), Ctx: uint32(w)}, s.Bytes(shortAt)[:n:n],
-					transport.FoundShort
 			}
 			d.burst = nil
 		}
