@@ -93,7 +93,8 @@ func TestPowersOfTwo(t *testing.T) {
 // The lines of crowded ranks are what they were before there were others: calls that no board has agreed on go by them.
 func TestCrowdedByDefault(t *testing.T) {
 	var table Choice
-	for o, want := range map[Operation]string{Bcast: "direct", Allgather: "direct", Alltoall: "direct", Allreduce: "shared"} {
+	for o, want := range map[Operation]string{Bcast: "direct", Allgather: "direct", Alltoall: "direct",
+		Allreduce: "shared"} {
 		p := Params{Size: 4, Count: 2 * mib, ElemSize: 1, Commutative: true, Board: true, Reads: true}
 		if a := table.Algorithm(o, &p, SharedMemory); a.Name != want {
 			t.Errorf("%v of 2 MiB on 4 ranks: %s, want %s", o, a.Name, want)

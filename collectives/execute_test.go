@@ -36,7 +36,7 @@ func inOrder(low, high uint64, commutative bool) uint64 {
 	return (low*5 + bits.RotateLeft64(high, 13)) * 0x9e3779b97f4a7c15
 }
 
-// orderByPairs is that of all ranks, combined by pairs at one of them.
+// orderByPairs returns the order in which one rank combines the contributions of all ranks by pairs.
 func orderByPairs(rank, ranks int, commutative bool) uint64 {
 	pairs, buffers := Pairs(rank, ranks)
 	sums, own := make([]uint64, buffers), value(rank, 0, 0).order

@@ -26,7 +26,7 @@ func (c *Choice) Tune(lines []Line) error {
 	return nil
 }
 
-// rule checks a line, which anybody may have written.
+// rule checks a line. A user may have written it.
 func (l *Line) rule() (t tunedRule, err error) {
 	o, err := ParseOperation(l.Operation)
 	if err != nil {

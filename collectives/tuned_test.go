@@ -12,7 +12,8 @@ func TestTune(t *testing.T) {
 	lines := []Line{
 		{Operation: "bcast", LeastBytes: 1024, Bytes: 4096, LeastRanks: 5, Ranks: 8, Via: "shm", CPUs: "crowded",
 			Algorithm: "scatter_doubling"}, // needs a power of two of ranks
-		{Operation: "bcast", LeastBytes: 1024, Bytes: 4096, LeastRanks: 5, Ranks: 8, Via: "shm", CPUs: "any", Algorithm: "chain"},
+		{Operation: "bcast", LeastBytes: 1024, Bytes: 4096, LeastRanks: 5, Ranks: 8, Via: "shm", CPUs: "any",
+			Algorithm: "chain"},
 		{Operation: "barrier", Via: "any", CPUs: "any", Algorithm: "tree"},
 	}
 	var c Choice

@@ -76,8 +76,8 @@ func infoCommand(stdout *os.File) *cobra.Command {
 	return c
 }
 
-// whichLines says which lines of the table hold for so many ranks on this host: the lines for roomy ranks, or the others.
-// 0: a rank for each CPU.
+// whichLines says which lines of the table hold for so many ranks on this host: the lines for roomy ranks, or for
+// crowded ones. 0: a rank for each CPU.
 func whichLines(ranks, cpus int) (text string, roomy bool) {
 	if ranks == 0 {
 		ranks = max(cpus, 2)

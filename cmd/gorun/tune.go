@@ -24,7 +24,7 @@ import (
 // tuneWord makes this program a rank that measures. It is not a user's command.
 const tuneWord = "__tune"
 
-// tuneFlags are those of gorun tune.
+// tuneFlags are the flags of gorun tune.
 type tuneFlags struct {
 	ranks  count
 	time   seconds
@@ -177,7 +177,7 @@ func (f *tuneFlags) path() (string, error) {
 	return path, nil
 }
 
-// measure runs the jobs. A code other than 0 is that of a job that has failed or was interrupted, which has said why.
+// measure runs the jobs. It returns the code of the first job that fails or is interrupted; gorun has printed the cause.
 func (t *tuning) measure(ranks int, all time.Duration, environ []string, stderr *os.File) (code int, err error) {
 	j := tune.Job{Time: all, Step: 4}
 	rounds := 0

@@ -124,12 +124,12 @@ func (p *Plan) runQueued(turn <-chan struct{}) error {
 		}
 		return s.err
 	}
+	a := p.byMessages() // before the agreement: it may fail at one rank alone, and all take the same
 	if s.On == nil && s.due() && !s.none {
 		if failed := s.setUp(p.group, p.tag); p.failed == nil {
 			p.failed = failed
 		}
 	}
-	a := p.byMessages()
 	s.leave()
 	return p.runByMessages(a)
 }

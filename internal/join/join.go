@@ -44,7 +44,7 @@ type config struct {
 	Options
 	set    settings.Values
 	choice collectives.Choice
-	tuned  *tuned.File // its lines are in choice; nil: there is none, as in RunLocal
+	tuned  *tuned.File // its lines are in choice; nil: this rank has no tuned file, as in RunLocal
 }
 
 // Collectives is how collective calls are made. It is the same at all ranks, if their settings are.

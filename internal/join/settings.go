@@ -25,15 +25,15 @@ func Settings(environ []string) (settings.Values, []settings.Warning, error) {
 	return set, warnings, err
 }
 
-// check reports every value whose syntax is that of another package, apart from the tuned file.
+// check reports every wrong value that another package parses, apart from the tuned file.
 func check(set settings.Values) error {
 	_, tcpErr := (&deviceConfig{set: set}).tcpOptions()
 	_, collErr := parseChoice(set)
 	return errors.Join(checkTransports(set.Transports), tcpErr, collErr)
 }
 
-// findTuned returns the tuned file of this rank, and puts its lines before the table of c; nil: there is none. Under
-// gorun it is what gorun says: this rank's host may have another file.
+// findTuned returns the tuned file of this rank, or nil, and puts the file's lines before the table of c. Under gorun it
+// returns the file that gorun names: this rank's host may have another file.
 func findTuned(set settings.Values, c *collectives.Choice) (*tuned.File, error) {
 	var places []string
 	if self, err := os.Executable(); err == nil && set.Job == "" {
@@ -64,6 +64,7 @@ func (m *Member) compareTuned(ctx context.Context, own *tuned.File) error {
 	}
 	other := "no tuned file"
 	if digest != "" {
+		path = strings.Trim(strconv.Quote(path[:min(len(path), 250)]), `"`) // another process has written it
 		other = fmt.Sprintf("the tuned file %s, with other lines", path)
 	}
 	return fmt.Errorf("rank %d has the tuned file %s and rank %d has %s: all ranks of a job choose algorithms by the same "+

@@ -43,7 +43,7 @@ func Run(j Job, out io.Writer) error {
 	}
 	defer m.Close(errors.New("all is measured"))
 	if m.Size < 2 {
-		return errors.New("gorun tune starts its ranks itself: there are none to measure with")
+		return errors.New("gorun tune starts its ranks itself: this process was started in another way")
 	}
 	s := &sweep{rank: m.Rank, size: m.Size, engine: m.Engine, out: io.Discard}
 	if m.Rank == 0 {
