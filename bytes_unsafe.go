@@ -51,3 +51,16 @@ func setOf(rs []*Request) pml.Set {
 }
 
 const _ = -unsafe.Offsetof(Request{}.request) // does not compile unless it is 0
+
+// codePointer is where the code of an operator is: the same for all uses of one function.
+func codePointer[T any](op Op[T]) uintptr { return **(**uintptr)(unsafe.Pointer(&op)) }
+
+// bitsOf has v, of at most 8 bytes, in its first bytes, and valueOf is the value that they are.
+func bitsOf[T any](v T) (b uint64) {
+	*(*T)(unsafe.Pointer(&b)) = v
+	return b
+}
+
+func valueOf[T any](b uint64) T { return *(*T)(unsafe.Pointer(&b)) }
+
+func addressOf[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }

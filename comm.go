@@ -12,6 +12,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/internal/window"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -42,8 +43,9 @@ type commState struct {
 	group coll.Group
 
 	freed atomic.Bool
-	made  atomic.Int32 // communicators made of this one, for their names
-	attrs sync.Map     // of SetAttr
+	made  atomic.Int32   // communicators made of this one, for their names
+	win   *window.Window // whose messages go on it; nil: it is a caller's
+	attrs sync.Map       // of SetAttr
 }
 
 // Rank returns the caller's rank in the communicator, 0 … Size-1, or Undefined if c is nil; §7.4.1.
@@ -303,6 +305,9 @@ func (c *Comm) Free() error {
 func (c *Comm) free() bool {
 	if c.freed.Swap(true) {
 		return false
+	}
+	if c.win != nil {
+		c.win.Close()
 	}
 	err := agree.FreedError()
 	c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)

@@ -36,7 +36,7 @@ const graph = `
 	internal/reach                : internal/auth
 
 	# The pure parts of messaging.
-	tagmatch, collectives         :
+	tagmatch, collectives, rma    :
 	collectives/simulate          : collectives
 	internal/tuned                : collectives
 	eager, rendezvous             : internal/wire
@@ -82,11 +82,13 @@ const graph = `
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
+	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/mpierr, internal/ranks
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
-	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/standstill,
+	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window, rma,
+	                                internal/standstill,
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
@@ -170,7 +172,7 @@ const testGraph = `
 
 // The pure parts have no clock, no descriptor and no lock: their callers have these.
 var (
-	pure = []string{"tagmatch", "collectives", "eager", "rendezvous", "internal/wire", "internal/layout",
+	pure = []string{"tagmatch", "collectives", "rma", "eager", "rendezvous", "internal/wire", "internal/layout",
 		"internal/place"}
 	notInPure = []string{"time", "os", "net", "sync", "sync/atomic", "syscall", "context", "runtime", "log"}
 )

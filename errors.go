@@ -25,6 +25,8 @@ var (
 	ErrBuffer      = mpierr.ErrBuffer      // buffers of one call overlap
 	ErrOp          = mpierr.ErrOp          // an operator has panicked, or differs between ranks
 	ErrRequest     = mpierr.ErrRequest     // the request is nil or used up, or operations are still open
+	ErrEpoch       = mpierr.ErrEpoch       // the window's epoch does not allow the call
+	ErrRange       = mpierr.ErrRange       // an operation reaches beyond the window's memory
 	ErrPeerFailed  = mpierr.ErrPeerFailed  // the other rank has died, has returned or is out of reach
 	ErrAborted     = mpierr.ErrAborted     // the job ends, or another rank of RunLocal has failed
 	ErrUnavailable = mpierr.ErrUnavailable // nothing here provides it: no transport, launcher or build tag

@@ -159,6 +159,13 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
+// WatchAll has waits end when any member fails, and not only the one whose word they wait for.
+func (b *Board) WatchAll() {
+	b.e.lock()
+	b.Board.Watch()
+	b.e.unlock()
+}
+
 // Crowded reports whether ranks outnumber the CPUs of this rank's host.
 func (b *Board) Crowded() bool { return b.e.pace.policy.Crowded }
 

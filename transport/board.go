@@ -11,18 +11,24 @@ type Boards struct {
 }
 
 // Board is memory that some ranks have mapped: lines, and data behind them. All is zero at first. A line has a word,
-// which one rank raises, and room for what that rank has to say with it; each member has as many, the first member the
+// which one rank raises, or all of them, and room for what that rank has to say with it; each member has as many, the first member the
 // first of them. Data has room for longer contributions. The memory of another rank may hold anything at any time. A
 // rank that waits for a word looks at it, and for longer waits asks for it by Expect: then Poll reports Reached, and an
 // armed sleep ends for it.
 //
-// Any goroutine may call Raise, Fail and Failed, until Close. Expect, Forget and Close are called with the engine's
-// lock.
+// Any goroutine may call Raise, Wake, Fail and Failed, until Close. Expect, Forget, Watch and Close are called with the
+// engine's lock.
 type Board struct {
 	Lines []*Line
 	Data  []byte
 	// Raise sets the word of a line, which only grows, and wakes the ranks that sleep until it has that.
 	Raise func(line int, to uint64)
+	// Wake wakes the ranks that sleep until a line has what its word has now. Where members share a word they change it
+	// by Add, which Raise is not, and call this.
+	Wake func(line int)
+	// Watch has the end of every member reported as Down from now on, like the end of a peer. It is called with the
+	// engine's lock.
+	Watch func()
 	// PrefetchW has the processor fetch the beginning of mem, of a line or of Data, to write it, and returns at once.
 	PrefetchW func(mem []byte)
 	// Expect: Poll reports Reached, once, when the word of line is at least so much, or the board has failed. It ends

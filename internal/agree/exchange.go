@@ -28,11 +28,14 @@ const (
 	MakeDistGraphAdjacentWeighted
 	MakeIntercomm
 	MakeMerge
+	MakeWinAlloc
+	MakeWinShared
 	MakeEnd
 )
 
 var creations = [MakeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
-	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge"}
+	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge",
+	"WinAlloc", "WinShared"}
 
 func (k Creation) String() string { return creations[k] }
 

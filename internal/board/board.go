@@ -94,9 +94,9 @@ func (s *Set) New(mem []byte, members []int32, me, lines int, wake, watch func(m
 	for i := range members {
 		b.ends = append(b.ends, endOf(mem, i))
 	}
-	b.seen = transport.Board{Data: mem[dataAt(len(members), lines):], Raise: b.raise, PrefetchW: ring.PrefetchW,
-		Expect: b.expect, Forget: b.forget, Fail: b.fail, Failed: b.failed, Joined: joined,
-		Close: func() { b.forget(); unmap() }}
+	b.seen = transport.Board{Data: mem[dataAt(len(members), lines):], Raise: b.raise, Wake: b.wakeFor,
+		Watch: b.watchAll, PrefetchW: ring.PrefetchW, Expect: b.expect, Forget: b.forget, Fail: b.fail, Failed: b.failed,
+		Joined: joined, Close: func() { b.forget(); unmap() }}
 	for i := range lines {
 		b.seen.Lines = append(b.seen.Lines, lineOf(mem, len(members), i))
 	}
@@ -109,6 +109,10 @@ func (s *Set) New(mem []byte, members []int32, me, lines int, wake, watch func(m
 
 func (b *board) raise(line int, to uint64) {
 	b.seen.Lines[line].Word.Store(to)
+	b.wakeFor(line)
+}
+
+func (b *board) wakeFor(line int) {
 	if b.head.sleepers.Load() != 0 {
 		b.wakeThose(func(awaits uint32) bool { return awaits == uint32(line)+1 })
 	}
@@ -155,14 +159,24 @@ func (b *board) expect(line int, least, cookie uint64) {
 		b.set.expecting = append(b.set.expecting, b)
 	}
 	b.line, b.least, b.cookie = line, least, cookie
-	if member := line * len(b.ends) / len(b.seen.Lines); !b.watched[member] {
-		b.watched[member] = true
-		b.watch(member)
-	}
+	b.watchOne(line * len(b.ends) / len(b.seen.Lines))
 	if b.set.armed { // the device is armed already, and stays so
 		if b.sleep(); b.reached() {
 			b.wake(b.me)
 		}
+	}
+}
+
+func (b *board) watchOne(member int) {
+	if !b.watched[member] {
+		b.watched[member] = true
+		b.watch(member)
+	}
+}
+
+func (b *board) watchAll() {
+	for i := range b.ends {
+		b.watchOne(i)
 	}
 }
 

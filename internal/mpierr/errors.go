@@ -34,6 +34,8 @@ var (
 	ErrBuffer      error = &Class{"buffers that share memory", "MPI_ERR_BUFFER"}
 	ErrOp          error = &Class{"operator that cannot be used", "MPI_ERR_OP"}
 	ErrRequest     error = &Class{"unusable request", "MPI_ERR_REQUEST"}
+	ErrEpoch       error = &Class{"no such epoch", "MPI_ERR_RMA_SYNC"}
+	ErrRange       error = &Class{"outside the window", "MPI_ERR_RMA_RANGE"}
 	ErrPeerFailed  error = &Class{"a peer has failed", "MPI_ERR_PROC_FAILED"}
 	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}
 	ErrUnavailable error = &Class{"not available here", "MPI_ERR_UNSUPPORTED_OPERATION"}

@@ -1,0 +1,164 @@
+package window
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Spec says which window a rank wants. All ranks give the same Kind, Elem and Contiguous.
+type Spec struct {
+	Kind       agree.Creation
+	Count      int64 // elements of this rank, 0 or more; Count · Elem fits 63 bits
+	Elem       int   // bytes of an element
+	Contiguous bool  // the ranks' memory is one array, without gaps
+}
+
+const (
+	// partGap is what the memory of each rank begins at a multiple of, if it need not be contiguous: two ranks write to
+	// no line of a cache in common. Memory of a page or more begins at a page.
+	partGap  = 128
+	pageSize = 4096
+	// mostBytes is the limit of the memory of a window's ranks on one host.
+	mostBytes = 1 << 40
+)
+
+// Make makes a window whose communicator is g. All ranks of g call it while they make that.
+func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
+	w := &Window{group: g}
+	if n := g.Hosts().Len(); n > 1 {
+		return nil, &agree.Veto{Class: mpierr.ErrUnavailable, Text: fmt.Sprintf("the ranks are on %d hosts; windows are "+
+			"for ranks of one host so far: make a communicator with SplitShared", n)}
+	}
+	m := g.ExchangePart(s.Kind, g.Members(), 0)
+	t := &sharing{w: w, spec: s, counts: []int64{s.Count}}
+	_, no := m.Round(0, nil, nil, t)
+	var own *agree.Veto
+	if no == nil {
+		own = t.join()
+	}
+	if no == nil {
+		_, no = m.Round(0, nil, own, nil)
+	}
+	if no != nil {
+		t.close()
+		return nil, no
+	}
+	w.board.Joined()
+	return w, nil
+}
+
+// sharing is the payload of an exchange of the ranks of a host: the first one makes a board for the memory of all.
+type sharing struct {
+	w      *Window
+	spec   Spec
+	counts []int64 // of this rank and of those that it speaks for, and at last of all
+	ticket []byte
+}
+
+// Take implements agree.Payload.
+func (s *sharing) Take(_ int, d *agree.Decoder) *agree.Veto {
+	for range d.Count() {
+		s.counts = append(s.counts, d.Within(0, math.MaxInt64))
+	}
+	return nil
+}
+
+// Up implements agree.Payload.
+func (s *sharing) Up() []byte {
+	return agree.AppendInts(agree.AppendInts(nil, int64(len(s.counts))), s.counts...)
+}
+
+// Decide implements agree.Payload.
+func (s *sharing) Decide() *agree.Veto {
+	size, no := s.layOut(nil)
+	if no != nil {
+		return no
+	}
+	var err error
+	s.w.board, s.ticket, err = pml.MakeBoard(s.w.group.Engine, s.members(), s.lines(), size)
+	return cannot(err)
+}
+
+// Down implements agree.Payload.
+func (s *sharing) Down(int) []byte { return append(s.Up(), agree.AppendBytes(nil, s.ticket)...) }
+
+// ReadVerdict implements agree.Payload.
+func (s *sharing) ReadVerdict(d *agree.Decoder) {
+	s.counts = nil
+	s.Take(0, d)
+	s.ticket = d.Bytes()
+}
+
+func (s *sharing) members() []int32 {
+	all := make([]int32, s.w.group.Size)
+	for i := range all {
+		all[i] = int32(s.w.group.ToWorld(i))
+	}
+	return all
+}
+
+func (s *sharing) lines() int { return s.w.group.Size * linesEach }
+
+// layOut calls place with the offset and the length of each rank's memory, and returns the length of all.
+func (s *sharing) layOut(place func(rank, at, n int)) (size int, no *agree.Veto) {
+	if len(s.counts) != s.w.group.Size {
+		return 0, &agree.Veto{Class: mpierr.ErrAborted, Text: fmt.Sprintf("%d ranks have said how much memory they want; "+
+			"there are %d", len(s.counts), s.w.group.Size)}
+	}
+	for rank, count := range s.counts {
+		if s.spec.Elem > 0 && count > mostBytes/int64(s.spec.Elem) || size > mostBytes {
+			return 0, &agree.Veto{Class: mpierr.ErrNoMemory, Text: fmt.Sprintf("the ranks up to %d want more than %d bytes "+
+				"together", rank, int64(mostBytes))}
+		}
+		n := int(count) * s.spec.Elem
+		if !s.spec.Contiguous {
+			gap := partGap
+			if n >= pageSize {
+				gap = pageSize
+			}
+			size = (size + gap - 1) / gap * gap
+		}
+		if place != nil {
+			place(rank, size, n)
+		}
+		size += n
+	}
+	return size, nil
+}
+
+// join maps the board and finds the memory of each rank in it.
+func (s *sharing) join() *agree.Veto {
+	w := s.w
+	w.parts = make([]part, len(s.counts))
+	size, no := s.layOut(func(int, int, int) {})
+	if no != nil {
+		return no
+	}
+	if w.board == nil {
+		var err error
+		if w.board, err = pml.JoinBoard(w.group.Engine, s.members(), s.lines(), size, s.ticket); err != nil {
+			return cannot(err)
+		}
+	}
+	s.layOut(func(rank, at, n int) { w.parts[rank] = part{w.board.Data[at : at+n : at+n], s.counts[rank]} })
+	return nil
+}
+
+func (s *sharing) close() {
+	if s.w.board != nil {
+		s.w.board.Close()
+	}
+}
+
+// cannot is the veto of a rank that cannot make or join the board; nil: it can.
+func cannot(err error) *agree.Veto {
+	if err == nil {
+		return nil
+	}
+	return &agree.Veto{Class: mpierr.ClassOf(err), Text: err.Error()}
+}

@@ -1,0 +1,185 @@
+package window
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/rma"
+)
+
+// Fence ends the operations of all ranks, and begins an epoch for more; §12.5.1.
+func (w *Window) Fence(ctx context.Context) error {
+	const op = "Fence"
+	if err := w.change(op, ranks.Undefined, (*rma.Epochs).Fence); err != nil {
+		return err
+	}
+	return w.barrier(ctx, op)
+}
+
+// barrier returns when all ranks have called it. An operation that a rank has made before is there for all ranks then.
+func (w *Window) barrier(ctx context.Context, op string) error {
+	key := coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}
+	if err := w.group.Plan(coll.Blocking, &key, nil, nil).Perform(ctx); err != nil {
+		return w.group.Wrap(op, ranks.Undefined, ranks.Undefined, errors.Unwrap(err))
+	}
+	return nil
+}
+
+// Start opens an epoch for the ranks of a group, of the window, when each of them has called Post; §12.5.2.
+func (w *Window) Start(ctx context.Context, group []int32) error {
+	const op = "Start"
+	if err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error { return e.Start(group) }); err != nil {
+		return err
+	}
+	for _, r := range group {
+		if err := w.hear(ctx, op, int(r), tagPost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Complete ends the epoch of Start.
+func (w *Window) Complete(ctx context.Context) error {
+	const op = "Complete"
+	var group []int32
+	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) (err error) {
+		group, err = e.Complete()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.tell(ctx, op, group, tagComplete)
+}
+
+// Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank; §12.5.2.
+func (w *Window) Post(ctx context.Context, group []int32) error {
+	const op = "Post"
+	if err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error { return e.Post(group) }); err != nil {
+		return err
+	}
+	return w.tell(ctx, op, group, tagPost)
+}
+
+// Wait ends the epoch of Post when the ranks of its group have called Complete.
+func (w *Window) Wait(ctx context.Context) error {
+	_, err := w.wait(ctx, "Wait", func(op string, rank int) (bool, error) { return true, w.hear(ctx, op, rank, tagComplete) })
+	return err
+}
+
+// Test is Wait that does not wait. It reports whether the epoch is over.
+func (w *Window) Test() (bool, error) {
+	return w.wait(nil, "Test", func(op string, rank int) (bool, error) {
+		_, _, there, err := w.group.Engine.Iprobe(w.messages(), w.group.ToWorld(rank), tagComplete, false)
+		if err != nil || !there {
+			return false, w.group.Wrap(op, rank, ranks.Undefined, err)
+		}
+		return true, w.hear(nil, op, rank, tagComplete)
+	})
+}
+
+// wait takes the ranks off the group of Post that have called Complete, as from says.
+func (w *Window) wait(ctx context.Context, op string, from func(op string, rank int) (bool, error)) (bool, error) {
+	var group []int32
+	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) (err error) {
+		group, err = e.Posted()
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	for i, r := range group {
+		done, err := from(op, int(r))
+		if !done || err != nil {
+			return false, errors.Join(err, w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
+				e.Remain(group[i:])
+				return nil
+			}))
+		}
+	}
+	return true, w.change(op, ranks.Undefined, func(e *rma.Epochs) error { e.Waited(); return nil })
+}
+
+// hear receives a message without content.
+func (w *Window) hear(ctx context.Context, op string, rank int, tag int32) error {
+	_, err := w.group.Engine.Recv(ctx, w.messages(), w.group.ToWorld(rank), tag, nil)
+	return w.group.Wrap(op, rank, ranks.Undefined, err)
+}
+
+// tell sends one to each rank of a group. Post and Complete do not wait for a receiver.
+func (w *Window) tell(ctx context.Context, op string, group []int32, tag int32) error {
+	for _, r := range group {
+		err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(int(r)), tag, nil, pml.Standard)
+		if err != nil {
+			return w.group.Wrap(op, int(r), ranks.Undefined, err)
+		}
+	}
+	return nil
+}
+
+// Flush returns when this rank's operations at a rank are complete there; §12.5.4. In mapped memory they are.
+func (w *Window) Flush(op string, rank int) error {
+	if w.Open.Load() && uint(rank) < uint(w.group.Size) {
+		return nil
+	}
+	return w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) })
+}
+
+// FlushAll is Flush of all ranks.
+func (w *Window) FlushAll(op string) error {
+	return w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll)
+}
+
+// Sync orders the loads and stores of this rank; §12.5.4. Taking the lock does.
+func (w *Window) Sync() error {
+	return w.change("Sync", ranks.Undefined, func(*rma.Epochs) error { return nil })
+}
+
+// Free ends the window when all ranks have called it; §12.2.5. The memory is gone then.
+func (w *Window) Free(ctx context.Context) error {
+	const op = "Free"
+	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
+		err := e.Free()
+		if err == nil {
+			w.state = freeing
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	w.Open.Store(false)
+	return w.barrier(ctx, op)
+}
+
+// Close gives the memory back. No call uses it.
+func (w *Window) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Open.Store(false)
+	if w.state != freed && w.board != nil {
+		w.board.Close()
+	}
+	w.state = freed
+	clear(w.parts)
+}
+
+// Notify sends a note to a rank, behind this rank's operations there.
+func (w *Window) Notify(ctx context.Context, op string, rank int, note []byte) error {
+	err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(rank), tagNote, note, pml.Standard)
+	return w.group.Wrap(op, rank, ranks.Undefined, err)
+}
+
+// WaitNote receives a note, and says from which rank it is.
+func (w *Window) WaitNote(ctx context.Context, op string, note []byte) (rank int, err error) {
+	st, err := w.group.Engine.Recv(ctx, w.messages(), pml.AnySource, tagNote, note)
+	if err != nil {
+		return ranks.Undefined, w.group.Wrap(op, ranks.Undefined, ranks.Undefined, err)
+	}
+	return w.group.RankOf(st.Source), nil
+}

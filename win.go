@@ -1,0 +1,235 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/internal/window"
+	"github.com/gorun-mpi/mpi/rma"
+)
+
+// Win is a window: elements of each rank of a communicator that all its ranks read, write and update; §12. An operation
+// names a rank, and the element at that rank where it begins. Operations are allowed in epochs, which Fence, Start,
+// Lock and LockAll open; ErrEpoch otherwise. A buffer of an operation is the library's until the epoch ends, or Flush
+// or FlushLocal returns. Operations with ProcNull do nothing. Every goroutine may call the methods.
+//
+// Memory that is not there is ErrRange; a rank that is not there ErrRank; a call after Free ErrComm.
+type Win[T any] struct {
+	*winState[T]
+	ctx context.Context // nil: calls are not ended by a context
+}
+
+// winState is what all Wins of a window share.
+type winState[T any] struct {
+	comm  *Comm // of its own
+	win   *window.Window
+	parts [][]T                   // of each rank
+	ops   atomic.Pointer[[]winOp] // the operators that it has been called with; nil: none
+}
+
+// WinOption is an option of WinAlloc and WinShared.
+type WinOption uint8
+
+// WinContiguous makes the memory of all ranks one array, in the order of ranks; §12.2.3 (alloc_shared_noncontig). Without
+// it the memory of each rank begins at a line of the cache or a page of its own.
+const WinContiguous WinOption = 1
+
+// LockMode is the kind of a lock; §12.5.3.
+type LockMode = rma.Mode
+
+// Locks: several ranks have a Shared lock of a rank at a time, and one has an Exclusive lock.
+const (
+	Shared    = rma.Shared
+	Exclusive = rma.Exclusive
+)
+
+// WinAlloc makes a window with n elements of this rank, which are zero; §12.2.2 (MPI_Win_allocate). Every rank of c
+// calls it, each with an n of its own. Free ends the memory. Errors are those of Dup; ErrType; ErrCount for an n that
+// cannot be; ErrNoMemory; ErrUnavailable where the ranks share no memory.
+func WinAlloc[T any](c *Comm, n int, options ...WinOption) (*Win[T], error) {
+	return winOf[T](c, agree.MakeWinAlloc, n, options)
+}
+
+// WinShared is WinAlloc for ranks of one host, which read and write the memory of other ranks in place: see Of; §12.2.3
+// (MPI_Win_allocate_shared). Ranks on several hosts are ErrUnavailable: SplitShared makes a communicator for each host.
+func WinShared[T any](c *Comm, n int, options ...WinOption) (*Win[T], error) {
+	return winOf[T](c, agree.MakeWinShared, n, options)
+}
+
+func winOf[T any](c *Comm, kind agree.Creation, n int, options []WinOption) (*Win[T], error) {
+	op := kind.String()
+	if err := c.intra(op); err != nil {
+		return nil, err
+	}
+	var bad *Error
+	size := sizeOf[T]()
+	if err := fixedType[T](); err != nil {
+		bad = c.opError(op, ErrType, "%w", err)
+	} else if n < 0 || size > 0 && n > math.MaxInt64/2/size {
+		bad = c.opError(op, ErrCount, "%d elements of %d bytes were asked for", n, size)
+	}
+	spec := window.Spec{Kind: kind, Count: int64(n), Elem: size}
+	for _, o := range options {
+		spec.Contiguous = spec.Contiguous || o == WinContiguous
+	}
+	like := fmt.Sprint(reflect.TypeFor[T](), size, spec.Contiguous)
+	made, err := c.create(plan{kind: kind, args: []byte(like), bad: bad,
+		members: func() *ranks.Set { return c.group.Members() },
+		finish:  func(s *commState) { c.group.Duplicate(&s.group) },
+		after: func(_ *agree.Exchange, made *Comm) (no *agree.Veto) {
+			made.win, no = window.Make(&made.group, spec)
+			return no
+		}})
+	if err != nil {
+		return nil, err
+	}
+	s := &winState[T]{comm: made, win: made.win}
+	for rank := range made.win.Size() {
+		mem, count := made.win.Memory(rank)
+		s.parts = append(s.parts, sliceOf[T](mem, int(count)))
+	}
+	return &Win[T]{winState: s, ctx: c.ctx}, nil
+}
+
+// WithContext returns a Win for the same window whose calls return ctx's error when ctx ends.
+func (w *Win[T]) WithContext(ctx context.Context) *Win[T] {
+	if w == nil {
+		return nil
+	}
+	if ctx != nil && ctx.Done() == nil {
+		ctx = nil
+	}
+	return &Win[T]{w.winState, ctx}
+}
+
+// Local returns the elements of this rank, and nil after Free.
+func (w *Win[T]) Local() []T { return w.Of(w.comm.group.Rank) }
+
+// Of returns the elements of a rank, in place, or nil: the window has been freed, or has no such rank; §12.2.3
+// (MPI_Win_shared_query). Ranks that read what others write order their accesses by the calls that open and end
+// epochs, or by atomic operations of their own.
+func (w *Win[T]) Of(rank int) []T {
+	if w.comm.freed.Load() || uint(rank) >= uint(len(w.parts)) {
+		return nil
+	}
+	return w.parts[rank]
+}
+
+// Group returns the ranks of the window; §12.2.6.
+func (w *Win[T]) Group() *Group { return w.comm.Group() }
+
+// Name and SetName are the name of the window in errors; §7.8.
+func (w *Win[T]) Name() string              { return w.comm.Name() }
+func (w *Win[T]) SetName(name string) error { return w.comm.SetName(name) }
+
+// Free ends the window; §12.2.5. Every rank calls it, outside all epochs but those of Fence. It returns when no rank
+// makes an operation any more. Slices of Local and Of are invalid afterwards: an access ends the program.
+func (w *Win[T]) Free() error {
+	err := w.win.Free(w.ctx)
+	if err == nil || !w.win.Usable() {
+		w.comm.free()
+	}
+	return err
+}
+
+// op checks an operation of n elements and notes it. null: it is one with ProcNull.
+func (w *Win[T]) op(op string, rank int, at int64, n int) (null bool, err error) {
+	if rank == ProcNull {
+		return true, nil
+	}
+	return false, w.win.Operation(op, rank, at, n)
+}
+
+// there reports whether n elements from element at on can be used as they are.
+func (w *Win[T]) there(rank int, at int64, n int) bool {
+	return w.win.Open.Load() && uint(rank) < uint(len(w.parts)) &&
+		uint64(at) <= uint64(len(w.parts[rank])) && n <= len(w.parts[rank])-int(at)
+}
+
+// Put writes src to a rank's elements from element at on; §12.3.1.
+func (w *Win[T]) Put(src []T, rank int, at int64) error {
+	if !w.there(rank, at, len(src)) {
+		if null, err := w.op("Put", rank, at, len(src)); null || err != nil {
+			return err
+		}
+	}
+	copy(w.parts[rank][at:], src)
+	return nil
+}
+
+// Get reads a rank's elements from element at on into dst; §12.3.2.
+func (w *Win[T]) Get(dst []T, rank int, at int64) error {
+	if !w.there(rank, at, len(dst)) {
+		if null, err := w.op("Get", rank, at, len(dst)); null || err != nil {
+			return err
+		}
+	}
+	copy(dst, w.parts[rank][at:])
+	return nil
+}
+
+// Fence ends the epoch of the Fence before, with the operations of all ranks, and begins another one; §12.5.1. Every
+// rank calls it.
+func (w *Win[T]) Fence() error { return w.win.Fence(w.ctx) }
+
+// Start begins an epoch for operations at the ranks of g, each of which calls Post with a group that has this rank;
+// §12.5.2. Start returns when they have.
+func (w *Win[T]) Start(g *Group) error { return w.withGroup("Start", g, w.win.Start) }
+
+// Complete ends the epoch of Start, with its operations.
+func (w *Win[T]) Complete() error { return w.win.Complete(w.ctx) }
+
+// Post begins an epoch for operations of the ranks of g at this rank; §12.5.2.
+func (w *Win[T]) Post(g *Group) error { return w.withGroup("Post", g, w.win.Post) }
+
+// Wait ends the epoch of Post when all ranks of its group have called Complete.
+func (w *Win[T]) Wait() error { return w.win.Wait(w.ctx) }
+
+// Test is Wait that does not wait. It reports whether it has ended the epoch.
+func (w *Win[T]) Test() (bool, error) { return w.win.Test() }
+
+func (w *Win[T]) withGroup(op string, g *Group, f func(context.Context, []int32) error) error {
+	if err := w.comm.part(op, g); err != nil {
+		return err
+	}
+	var in []int32
+	g.ranks.All(func(world int32) bool {
+		in = append(in, int32(w.comm.group.RankOf(world)))
+		return true
+	})
+	return f(w.ctx, in)
+}
+
+// Lock begins an epoch for operations at a rank, when this rank has its lock; §12.5.3. Ranks get a lock in the order in
+// which they ask. If the context ends first, Lock returns its error, and the lock is let go when it comes.
+func (w *Win[T]) Lock(rank int, mode LockMode) error { return w.win.Lock(w.ctx, "Lock", rank, mode) }
+
+// Unlock ends the epoch of Lock at a rank, with its operations.
+func (w *Win[T]) Unlock(rank int) error { return w.win.Unlock(rank) }
+
+// LockAll begins an epoch for operations at all ranks, with a Shared lock of each; §12.5.3. Not every rank need call
+// it.
+func (w *Win[T]) LockAll() error { return w.win.LockAll(w.ctx) }
+
+// UnlockAll ends the epoch of LockAll, with its operations.
+func (w *Win[T]) UnlockAll() error { return w.win.UnlockAll() }
+
+// Flush returns when this rank's operations at a rank are complete there, in an epoch of Lock or LockAll; §12.5.4.
+func (w *Win[T]) Flush(rank int) error { return w.win.Flush("Flush", rank) }
+
+// FlushAll is Flush of all ranks.
+func (w *Win[T]) FlushAll() error { return w.win.FlushAll("FlushAll") }
+
+// FlushLocal returns when the buffers of this rank's operations at a rank can be used again; §12.5.4.
+func (w *Win[T]) FlushLocal(rank int) error { return w.win.Flush("FlushLocal", rank) }
+
+// FlushLocalAll is FlushLocal of all ranks.
+func (w *Win[T]) FlushLocalAll() error { return w.win.FlushAll("FlushLocalAll") }
+
+// Sync orders this rank's loads and stores of the window's memory; §12.5.4.
+func (w *Win[T]) Sync() error { return w.win.Sync() }

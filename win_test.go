@@ -1,0 +1,644 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+)
+
+// withWin runs body on a window of n elements of each rank.
+func withWin[T any](w *Comm, n int, body func(win *Win[T])) {
+	win := ok(WinAlloc[T](w, n))
+	body(win)
+	must(win.Free())
+}
+
+// Operations of an epoch are there after the Fence that ends it; §12.5.1. Each rank writes to all, and reads from all.
+func TestFence(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		for _, n := range []int{1, 2, 5} {
+			run(n, func(w *Comm) {
+				withWin(w, n+1, func(win *Win[int32]) {
+					me, got := int32(w.Rank()), make([]int32, n)
+					must(win.Fence())
+					must(win.Fence()) // an epoch with nothing
+					for round := range int32(20) {
+						for to := range n {
+							must(win.Put([]int32{round*100 + me}, to, int64(me)))
+						}
+						must(win.Fence())
+						for from := range n {
+							same(win.Local()[from], round*100+int32(from))
+							must(win.Get(got, from, 0))
+							same(got[n-1], round*100+int32(n)-1)
+						}
+						must(win.Fence())
+					}
+				})
+			})
+		}
+	})
+}
+
+// Ranks may have windows of different lengths, none among them; an operation of nothing is allowed at the end, and one
+// beyond it is ErrRange and changes nothing; §12.3.
+func TestRange(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		run(3, func(w *Comm) {
+			withWin(w, w.Rank()*3, func(win *Win[uint16]) {
+				must(win.LockAll())
+				for to := range 3 {
+					end := int64(3 * to)
+					must(win.Put(nil, to, end))
+					must(win.Get(nil, to, end))
+					must(win.Accumulate(Sum, nil, to, end))
+					for _, at := range []int64{-1, -1 << 63, end, end + 1, 1<<63 - 1} {
+						is(win.Put([]uint16{7}, to, at), ErrRange)
+						is(win.Get(make([]uint16, 1), to, at), ErrRange)
+						is(win.Accumulate(Sum, []uint16{7}, to, at), ErrRange)
+						is(win.GetAccumulate(Sum, []uint16{7}, make([]uint16, 1), to, at), ErrRange)
+						_, err := win.FetchOp(Sum, 7, to, at)
+						is(err, ErrRange)
+						_, err = win.CompareAndSwap(to, at, 0, 7)
+						is(err, ErrRange)
+						is(win.PutNotify([]uint16{7}, to, at, 1), ErrRange)
+					}
+					is(win.Put(make([]uint16, end+1), to, 0), ErrRange)
+				}
+				is(win.Put(nil, 3, 0), ErrRank)
+				is(win.Get(nil, -7, 0), ErrRank)
+				must(win.Put([]uint16{1}, ProcNull, 99))
+				must(win.UnlockAll())
+				for _, v := range win.Local() {
+					same(v, 0)
+				}
+				must(Barrier(w)) // all have looked
+			})
+		})
+	})
+}
+
+// What an epoch does not allow is ErrEpoch, and says which call is due; §12.5. MPI leaves it undefined.
+func TestEpochs(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			withWin(w, 1, func(win *Win[int]) {
+				other := 1 - w.Rank()
+				g := ok(w.Group().Incl(other))
+				epoch := func(err error, text string) {
+					is(err, ErrEpoch)
+					check(strings.Contains(err.Error(), text), "%v does not say %q", err, text)
+				}
+				epoch(win.Put([]int{1}, other, 0), "no epoch is open; call Fence, Start, Lock or LockAll first")
+				epoch(win.Unlock(other), "Lock has opened no epoch at rank")
+				epoch(win.UnlockAll(), "LockAll has opened no epoch")
+				epoch(win.Flush(other), "neither Lock nor LockAll")
+				epoch(win.FlushLocalAll(), "neither Lock nor LockAll")
+				epoch(win.Complete(), "Start has opened no epoch")
+				epoch(win.Wait(), "Post has opened no epoch")
+				_, err := win.Test()
+				epoch(err, "Post has opened no epoch")
+				must(win.Lock(w.Rank(), Exclusive))
+				epoch(win.Put([]int{1}, other, 0), "is not locked")
+				epoch(win.Lock(w.Rank(), Shared), "has an exclusive lock of rank")
+				epoch(win.LockAll(), "call Unlock first")
+				epoch(win.Fence(), "call Unlock first")
+				epoch(win.Start(g), "call Unlock first")
+				epoch(win.Free(), "call Unlock first")
+				must(win.Unlock(w.Rank()))
+				epoch(win.Lock(w.Rank(), 9), "9 is no kind of lock")
+				must(win.LockAll())
+				epoch(win.LockAll(), "call UnlockAll first")
+				epoch(win.Lock(other, Shared), "call UnlockAll first")
+				must(win.Flush(other))
+				must(win.UnlockAll())
+			})
+		})
+	})
+}
+
+// Counters that all ranks update at once lose nothing: FetchOp gives each value once; §12.7.1.
+func TestFetchOpIsAtomic(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		fetchAll[int8](t, run, 10)
+		fetchAll[uint16](t, run, inShort(1000, 100))
+		fetchAll[int32](t, run, inShort(5000, 100))
+		fetchAll[int64](t, run, inShort(5000, 100))
+		fetchAll[float32](t, run, inShort(5000, 100))
+		fetchAll[float64](t, run, inShort(5000, 100))
+	})
+}
+
+func fetchAll[T Real](t *testing.T, run runner, each int) {
+	const n = 4
+	var mu sync.Mutex
+	seen := map[T]bool{}
+	run(n, func(w *Comm) {
+		withWin(w, 3, func(win *Win[T]) {
+			must(win.LockAll())
+			mine := make([]T, each)
+			for i := range mine {
+				mine[i] = ok(win.FetchOp(Sum, 1, 1, 1)) // its neighbours are in one word with it
+				must(win.Accumulate(Sum, []T{1, 0, 1}, 1, 0))
+			}
+			must(win.UnlockAll())
+			must(Barrier(w))
+			if w.Rank() == 1 {
+				for i, v := range win.Local() {
+					check(v == T(n*each), "%v: element %d is %v after %d additions", reflect.TypeFor[T](), i, v, n*each)
+				}
+			}
+			mu.Lock()
+			for _, v := range mine {
+				check(!seen[v], "%v has been fetched twice", v)
+				seen[v] = true
+			}
+			mu.Unlock()
+			must(Barrier(w))
+		})
+	})
+}
+
+// Every operator gives what it says, for every kind of element that it is for, and another operator or element is an
+// error that says so; §12.3.4.
+func TestAccumulateOperators(t *testing.T) {
+	run := over(t)
+	integers[int8](run)
+	integers[uint8](run)
+	integers[int16](run)
+	integers[uint16](run)
+	integers[int32](run)
+	integers[uint32](run)
+	integers[int64](run)
+	integers[uint64](run)
+	integers[int](run)
+	integers[uint](run)
+	integers[uintptr](run)
+	reals[float32](run)
+	reals[float64](run)
+	numbers[complex64](run)
+	numbers[complex128](run)
+	type named int32
+	integers[named](run)
+	run(1, func(w *Comm) {
+		withWin(w, 1, func(win *Win[bool]) {
+			must(win.LockAll())
+			same(ok(win.FetchOp(LogicalOr, true, 0, 0)), false)
+			same(ok(win.FetchOp(LogicalAnd, true, 0, 0)), true)
+			same(ok(win.FetchOp(LogicalXor, true, 0, 0)), true)
+			same(ok(win.FetchOp(NoOp, true, 0, 0)), false)
+			same(ok(win.CompareAndSwap(0, 0, false, true)), false)
+			same(win.Local()[0], true)
+			must(win.UnlockAll())
+		})
+		withWin(w, 1, func(win *Win[int32]) {
+			must(win.LockAll())
+			own := func(inout, in []int32) {
+				for i := range inout {
+					inout[i] = min(inout[i]+in[i], 1<<30)
+				}
+			}
+			is(win.Accumulate(own, []int32{1}, 0, 0), ErrOp)
+			is(win.Accumulate(nil, []int32{1}, 0, 0), ErrOp)
+			_, err := win.FetchOp(own, 1, 0, 0)
+			is(err, ErrOp)
+			is(win.GetAccumulate(Sum, []int32{1}, nil, 0, 0), ErrCount)
+			is(win.GetAccumulate(Sum, nil, []int32{1}, 0, 0), ErrCount)
+			same(win.Local()[0], 0)
+			must(win.UnlockAll())
+		})
+		withWin(w, 1, func(win *Win[[2]int32]) {
+			must(win.LockAll())
+			_, err := win.CompareAndSwap(0, 0, [2]int32{}, [2]int32{1})
+			is(err, ErrType)
+			_, err = win.FetchOp(Replace, [2]int32{1}, 0, 0)
+			is(err, ErrOp)
+			must(win.UnlockAll())
+		})
+	})
+}
+
+func numbers[T Number](run runner) {
+	operators(run, map[string]Op[T]{"Sum": Sum[T], "Prod": Prod[T], "Replace": Replace[T], "NoOp": NoOp[T]})
+}
+
+func reals[T Real](run runner) {
+	numbers[T](run)
+	operators(run, map[string]Op[T]{"Min": Min[T], "Max": Max[T]})
+}
+
+func integers[T Integer](run runner) {
+	reals[T](run)
+	operators(run, map[string]Op[T]{"BitAnd": BitAnd[T], "BitOr": BitOr[T], "BitXor": BitXor[T],
+		"LogicalAnd": LogicalAnd[T], "LogicalOr": LogicalOr[T], "LogicalXor": LogicalXor[T]})
+}
+
+// operators compares atomic operators with their loops, one element at a time and several.
+func operators[T Number](run runner, all map[string]Op[T]) {
+	run(1, func(w *Comm) {
+		values := []T{0, 1, 3, 7, 100}
+		withWin(w, len(values), func(win *Win[T]) {
+			must(win.LockAll())
+			for name, op := range all {
+				for _, v := range values {
+					copy(win.Local(), values)
+					src := []T{v, v, v, v, v}
+					want, before := append([]T(nil), values...), make([]T, len(values))
+					if name == "Replace" {
+						want = src
+					} else {
+						op(want, src)
+					}
+					must(win.GetAccumulate(op, src, before, 0, 0))
+					check(reflect.DeepEqual(win.Local(), want) && reflect.DeepEqual(before, values),
+						"%s of %v with %v is %v, was %v; want %v, %v", name, values, v, win.Local(), before, want, values)
+					copy(win.Local(), values)
+					must(win.Accumulate(op, src[1:], 0, 1))
+					for i := range values {
+						win.Local()[0] = values[i]
+						if same(ok(win.FetchOp(op, v, 0, 0)), values[i]); i > 0 {
+							same(win.Local()[0], want[i])
+							same(win.Local()[i], want[i])
+						}
+					}
+				}
+			}
+			must(win.UnlockAll())
+		})
+	})
+}
+
+// One of the ranks that swap at once finds the element as it was; §12.3.4. The ranks make a lock of that.
+func TestCompareAndSwapIsAtomic(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		const n = 4
+		rounds := inShort(300, 30)
+		run(n, func(w *Comm) {
+			withWin(w, 2, func(win *Win[uint32]) {
+				must(win.LockAll())
+				me := uint32(w.Rank() + 1)
+				for range rounds {
+					for ok(win.CompareAndSwap(2, 0, 0, me)) != 0 {
+					}
+					var v [1]uint32
+					must(win.Get(v[:], 2, 1))
+					v[0]++
+					must(win.Put(v[:], 2, 1))
+					must(win.Flush(2))
+					same(ok(win.FetchOp(Replace, 0, 2, 0)), me)
+				}
+				must(win.UnlockAll())
+				must(Barrier(w))
+				if w.Rank() == 2 {
+					same(win.Local()[1], uint32(n*rounds))
+				}
+				must(Barrier(w))
+			})
+		})
+	})
+}
+
+// An exclusive lock keeps all others out, shared locks keep exclusive ones out, and what was written under a lock is
+// there for its next holder; §12.5.3.
+func TestLocksExclude(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		const n = 4
+		rounds := inShort(400, 40)
+		var writers, readers [n]atomic.Int32
+		run(n, func(w *Comm) {
+			withWin(w, 2, func(win *Win[int64]) {
+				r := rand.New(rand.NewPCG(1, uint64(w.Rank())))
+				wrote := 0
+				for range rounds {
+					switch to := r.IntN(2); r.IntN(4) {
+					case 0:
+						must(win.LockAll())
+						for i := range n {
+							readers[i].Add(1)
+						}
+						for i := range n {
+							same(writers[i].Load(), 0)
+							readers[i].Add(-1)
+						}
+						must(win.UnlockAll())
+					case 1:
+						must(win.Lock(to, Shared))
+						readers[to].Add(1)
+						same(writers[to].Load(), 0)
+						var v [2]int64
+						must(win.Get(v[:], to, 0))
+						same(v[0], v[1])
+						readers[to].Add(-1)
+						must(win.Unlock(to))
+					default:
+						must(win.Lock(to, Exclusive))
+						same(writers[to].Add(1), 1)
+						same(readers[to].Load(), 0)
+						var v [2]int64
+						must(win.Get(v[:], to, 0))
+						v[0]++
+						v[1]++
+						must(win.Put(v[:], to, 0))
+						wrote++
+						writers[to].Add(-1)
+						must(win.Unlock(to))
+					}
+				}
+				total := make([]int, 1)
+				must(Allreduce(w, []int{wrote}, total, Sum))
+				var a, b [1]int64
+				must(win.LockAll())
+				must(win.Get(a[:], 0, 0))
+				must(win.Get(b[:], 1, 1))
+				must(win.UnlockAll())
+				same(int(a[0]+b[0]), total[0])
+			})
+		})
+	})
+}
+
+// Ranks get a lock in the order in which they ask: one that takes and leaves it in a loop does not keep it.
+func TestLockIsFair(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		run(3, func(w *Comm) {
+			withWin(w, 1, func(win *Win[int64]) {
+				if w.Rank() != 0 {
+					awaitSignal(w, 0)
+					must(win.Lock(0, Exclusive))
+					must(win.Unlock(0))
+					sendSignal(w, 0)
+					return
+				}
+				must(win.Lock(0, Exclusive))
+				sendSignal(w, 1)
+				sendSignal(w, 2)
+				time.Sleep(50 * time.Millisecond) // both ask, as far as time can tell
+				got := []*Request{ok(Irecv[byte](w, nil, 1, tagSignal)), ok(Irecv[byte](w, nil, 2, tagSignal))}
+				for turns := 0; ; turns++ {
+					must(win.Unlock(0))
+					if finished(got[0]) {
+						got = got[1:]
+						if len(got) == 0 || finished(got[0]) {
+							return
+						}
+					} else if len(got) == 2 && finished(got[1]) {
+						got = got[:1]
+					}
+					check(turns < 100000, "the others have not got the lock in %d turns", turns)
+					must(win.Lock(0, Exclusive))
+				}
+			})
+		})
+	})
+}
+
+// A rank that waits for a lock need not be alone: other goroutines of it take and leave other locks meanwhile, on which
+// the holder of the first one waits.
+func TestLocksOfGoroutines(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			withWin(w, 1, func(win *Win[int64]) {
+				if w.Rank() == 0 {
+					must(win.Lock(0, Exclusive))
+					sendSignal(w, 1)
+					awaitSignal(w, 1) // that holds lock 1
+					must(win.Lock(1, Exclusive))
+					must(win.Unlock(1))
+					must(win.Unlock(0))
+					return
+				}
+				awaitSignal(w, 0)
+				var both sync.WaitGroup
+				both.Go(func() {
+					must(win.Lock(0, Exclusive)) // waits for what the other goroutine does
+					must(win.Unlock(0))
+				})
+				both.Go(func() {
+					must(win.Lock(1, Exclusive))
+					sendSignal(w, 0)
+					time.Sleep(20 * time.Millisecond)
+					must(win.Unlock(1))
+				})
+				both.Wait()
+			})
+		})
+	})
+}
+
+// A Lock whose context ends returns, and the lock is let go when it comes.
+func TestLockWithContext(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			withWin(w, 1, func(win *Win[int64]) {
+				if w.Rank() == 0 {
+					must(win.Lock(0, Exclusive))
+					sendSignal(w, 1)
+					awaitSignal(w, 1)
+					must(win.Unlock(0))
+					must(win.Lock(0, Exclusive)) // behind what rank 1 has given up
+					must(win.Unlock(0))
+					return
+				}
+				awaitSignal(w, 0)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				defer cancel()
+				err := win.WithContext(ctx).Lock(0, Exclusive)
+				check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+				is(win.Unlock(0), ErrEpoch)
+				err = win.WithContext(ctx).LockAll()
+				check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+				is(win.UnlockAll(), ErrEpoch)
+				sendSignal(w, 0)
+				must(win.Lock(0, Shared))
+				must(win.Unlock(0))
+			})
+		})
+	})
+}
+
+// Post, Start, Complete and Wait by groups that overlap: each rank writes to its neighbours; §12.5.2.
+func TestPostStart(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		const n = 5
+		run(n, func(w *Comm) {
+			withWin(w, n, func(win *Win[int]) {
+				me := w.Rank()
+				left, right := (me+n-1)%n, (me+1)%n
+				g := ok(w.Group().Incl(left, right))
+				for round := range 50 {
+					must(win.Post(g))
+					must(win.Start(g))
+					is(win.Put([]int{1}, me, 0), ErrEpoch) // not in the group
+					for _, to := range []int{left, right} {
+						must(win.Put([]int{round}, to, int64(me)))
+					}
+					must(win.Complete())
+					if round%2 == 0 {
+						must(win.Wait())
+					} else {
+						for !ok(win.Test()) {
+						}
+					}
+					same(win.Local()[left], round)
+					same(win.Local()[right], round)
+				}
+				none := ok(w.Group().Incl())
+				must(win.Post(none))
+				must(win.Start(none))
+				must(win.Complete())
+				must(win.Wait())
+			})
+		})
+	})
+}
+
+// Notes come behind the data of their PutNotify, in the order of the calls of a rank.
+func TestPutNotify(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		const n = 3
+		rounds := uint32(inShort(500, 50))
+		run(n, func(w *Comm) {
+			withWin(w, n, func(win *Win[uint32]) {
+				me := w.Rank()
+				must(win.LockAll())
+				if me != 0 {
+					for i := range rounds {
+						must(win.PutNotify([]uint32{i + 1}, 0, int64(me), i))
+					}
+				} else {
+					var next [n]uint32
+					for range rounds * (n - 1) {
+						from, note, err := win.WaitNote(nil)
+						must(err)
+						same(note, next[from])
+						next[from]++
+						check(ok(win.FetchOp(NoOp, 0, 0, int64(from))) > note, "note %d is here, the data not", note)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					_, _, err := win.WaitNote(ctx)
+					check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+					cancel()
+				}
+				must(win.UnlockAll())
+			})
+		})
+	})
+}
+
+// Memory of WinShared is one array by option, of which each rank sees all.
+func TestWinShared(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		run(3, func(w *Comm) {
+			for _, options := range [][]WinOption{nil, {WinContiguous}} {
+				win := ok(WinShared[int16](w, 3+w.Rank(), options...))
+				must(win.Fence())
+				for i := range win.Local() {
+					win.Local()[i] = int16(100*w.Rank() + i)
+				}
+				must(win.Fence())
+				for from := range 3 {
+					part := win.Of(from)
+					same(len(part), 3+from)
+					for i, v := range part {
+						same(v, int16(100*from+i))
+					}
+				}
+				adjoin := uintptr(addressOf(&win.Of(1)[0]))-uintptr(addressOf(&win.Of(0)[0])) == 6
+				same(adjoin, options != nil)
+				must(win.Fence())
+				must(win.Free())
+				check(win.Local() == nil && win.Of(1) == nil && win.Of(7) == nil, "there is memory after Free")
+				is(win.Put(nil, 0, 0), ErrComm)
+				is(win.Fence(), ErrComm)
+				is(win.Free(), ErrComm)
+			}
+		})
+	})
+}
+
+// All ranks hear of a mistake in a call that makes a window, and none has the window.
+func TestWinAllocMistakes(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		run(3, func(w *Comm) {
+			n := 1
+			if w.Rank() == 1 {
+				n = -1
+			}
+			_, err := WinAlloc[int](w, n)
+			is(err, ErrCount)
+			_, err = WinAlloc[int](w, 1<<60)
+			check(err != nil, "2^60 elements are there")
+			_, err = WinAlloc[string](w, 1)
+			is(err, ErrType)
+			if w.Rank() == 1 {
+				_, err = WinAlloc[int32](w, 1)
+			} else {
+				_, err = WinAlloc[uint32](w, 1)
+			}
+			is(err, ErrComm)
+			withWin(w, 1, func(win *Win[int]) {
+				must(win.SetName("counters"))
+				must(win.LockAll())
+				err := win.Put(make([]int, 2), 1, 0)
+				same(fmt.Sprint(err),
+					"mpi: Put to rank 1 on counters: 2 elements from element 0 on; the window has 1 elements there")
+				must(win.UnlockAll())
+			})
+		})
+	})
+}
+
+// Windows that are freed leave nothing.
+func TestManyWindows(t *testing.T) {
+	whereBoards(t, func(t *testing.T, run runner) {
+		before := leak.Take()
+		defer func() {
+			if err := before.Check(10 * time.Second); err != nil {
+				t.Error(err)
+			}
+		}()
+		run(2, func(w *Comm) {
+			for range inShort(10000, 50) {
+				withWin(w, 10, func(win *Win[int]) {
+					must(win.Fence())
+					must(win.Put([]int{1}, 1-w.Rank(), 3))
+					must(win.Fence())
+				})
+			}
+		})
+	})
+}
+
+// Put, Get, Accumulate, FetchOp and CompareAndSwap allocate nothing.
+func TestOperationsAllocateNothing(t *testing.T) {
+	run := over(t)
+	run(2, func(w *Comm) {
+		withWin(w, 10, func(win *Win[int64]) {
+			must(win.LockAll())
+			buf := make([]int64, 5)
+			for name, f := range map[string]func(){
+				"Put":            func() { must(win.Put(buf, 1, 2)) },
+				"Get":            func() { must(win.Get(buf, 1, 2)) },
+				"Accumulate":     func() { must(win.Accumulate(Sum, buf, 1, 2)) },
+				"GetAccumulate":  func() { must(win.GetAccumulate(Max, buf, buf, 1, 2)) },
+				"FetchOp":        func() { ok(win.FetchOp(Sum, 1, 1, 2)) },
+				"CompareAndSwap": func() { ok(win.CompareAndSwap(1, 2, 0, 1)) },
+				"Flush":          func() { must(win.Flush(1)) },
+			} {
+				if n := testing.AllocsPerRun(100, f); n != 0 {
+					t.Errorf("%s: %v allocations", name, n)
+				}
+			}
+			must(win.UnlockAll())
+		})
+	})
+}
