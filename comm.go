@@ -306,12 +306,12 @@ func (c *Comm) free() bool {
 	if c.freed.Swap(true) {
 		return false
 	}
-	if c.win != nil {
-		c.win.Close()
-	}
 	err := agree.FreedError()
 	c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
 	c.group.Background.WhenOver(func() {
+		if c.win != nil {
+			c.win.Close()
+		}
 		c.group.Free()
 		for ctx := uint32(agree.CtxMessages + 1); ctx < agree.ContextsEach; ctx++ {
 			c.group.Engine.DropContext(c.group.Context+ctx, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"sync"
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
@@ -28,8 +29,9 @@ type Win[T any] struct {
 type winState[T any] struct {
 	comm  *Comm // of its own
 	win   *window.Window
-	parts [][]T                   // of each rank
+	parts [][]T                   // of each rank; nil: not all of them are mapped
 	ops   atomic.Pointer[[]winOp] // the operators that it has been called with; nil: none
+	pairs sync.Pool               // *[4]T: elements of an operation
 }
 
 // WinOption is an option of WinAlloc and WinShared.
@@ -49,19 +51,29 @@ const (
 )
 
 // WinAlloc makes a window with n elements of this rank, which are zero; §12.2.2 (MPI_Win_allocate). Every rank of c
-// calls it, each with an n of its own. Free ends the memory. Errors are those of Dup; ErrType; ErrCount for an n that
-// cannot be; ErrNoMemory; ErrUnavailable where the ranks share no memory.
+// calls it, each with an n of its own. Free ends the memory. Ranks of one host map each other's memory, and an operation
+// there is a load or a store; other ranks do what they are asked by messages, also while they compute. Errors are those
+// of Dup; ErrType; ErrCount for an n that cannot be; ErrNoMemory.
 func WinAlloc[T any](c *Comm, n int, options ...WinOption) (*Win[T], error) {
-	return winOf[T](c, agree.MakeWinAlloc, n, options)
+	return winOf[T](c, agree.MakeWinAlloc, n, nil, options)
+}
+
+// WinCreate makes a window of memory that the caller has, a slice of Alloc or any other; §12.2.1. The memory is the
+// window's until Free. Where it can choose, a program takes WinAlloc, whose memory other ranks map.
+func WinCreate[T any](c *Comm, mem []T) (*Win[T], error) {
+	if mem == nil {
+		mem = []T{}
+	}
+	return winOf(c, agree.MakeWinCreate, len(mem), mem, nil)
 }
 
 // WinShared is WinAlloc for ranks of one host, which read and write the memory of other ranks in place: see Of; §12.2.3
 // (MPI_Win_allocate_shared). Ranks on several hosts are ErrUnavailable: SplitShared makes a communicator for each host.
 func WinShared[T any](c *Comm, n int, options ...WinOption) (*Win[T], error) {
-	return winOf[T](c, agree.MakeWinShared, n, options)
+	return winOf[T](c, agree.MakeWinShared, n, nil, options)
 }
 
-func winOf[T any](c *Comm, kind agree.Creation, n int, options []WinOption) (*Win[T], error) {
+func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOption) (*Win[T], error) {
 	op := kind.String()
 	if err := c.intra(op); err != nil {
 		return nil, err
@@ -73,7 +85,10 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, options []WinOption) (*Wi
 	} else if n < 0 || size > 0 && n > math.MaxInt64/2/size {
 		bad = c.opError(op, ErrCount, "%d elements of %d bytes were asked for", n, size)
 	}
-	spec := window.Spec{Kind: kind, Count: int64(n), Elem: size}
+	spec := window.Spec{Kind: kind, Count: int64(n), Elem: size, Shared: kind == agree.MakeWinShared, Update: updater[T]{}}
+	if mem != nil {
+		spec.Own = bytesOf(mem)
+	}
 	for _, o := range options {
 		spec.Contiguous = spec.Contiguous || o == WinContiguous
 	}
@@ -88,10 +103,11 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, options []WinOption) (*Wi
 	if err != nil {
 		return nil, err
 	}
-	s := &winState[T]{comm: made, win: made.win}
-	for rank := range made.win.Size() {
-		mem, count := made.win.Memory(rank)
-		s.parts = append(s.parts, sliceOf[T](mem, int(count)))
+	s := &winState[T]{comm: made, win: made.win, pairs: sync.Pool{New: func() any { return new([4]T) }}}
+	if made.win.Mapped() {
+		for rank := range made.win.Size() {
+			s.parts = append(s.parts, s.of(rank))
+		}
 	}
 	return &Win[T]{winState: s, ctx: c.ctx}, nil
 }
@@ -110,14 +126,19 @@ func (w *Win[T]) WithContext(ctx context.Context) *Win[T] {
 // Local returns the elements of this rank, and nil after Free.
 func (w *Win[T]) Local() []T { return w.Of(w.comm.group.Rank) }
 
-// Of returns the elements of a rank, in place, or nil: the window has been freed, or has no such rank; §12.2.3
-// (MPI_Win_shared_query). Ranks that read what others write order their accesses by the calls that open and end
+// Of returns the elements of a rank, in place, or nil: they are not mapped here, or the window has been freed;
+// §12.2.3 (MPI_Win_shared_query). Ranks that read what others write order their accesses by the calls that open and end
 // epochs, or by atomic operations of their own.
 func (w *Win[T]) Of(rank int) []T {
-	if w.comm.freed.Load() || uint(rank) >= uint(len(w.parts)) {
+	if w.comm.freed.Load() {
 		return nil
 	}
-	return w.parts[rank]
+	return w.of(rank)
+}
+
+func (w *winState[T]) of(rank int) []T {
+	mem, count, _ := w.win.Memory(rank)
+	return sliceOf[T](mem, int(count))
 }
 
 // Group returns the ranks of the window; §12.2.6.
@@ -137,39 +158,63 @@ func (w *Win[T]) Free() error {
 	return err
 }
 
-// op checks an operation of n elements and notes it. null: it is one with ProcNull.
-func (w *Win[T]) op(op string, rank int, at int64, n int) (null bool, err error) {
-	if rank == ProcNull {
-		return true, nil
+// there returns n elements from element at on, where they can be used as they are, and nothing is to be noted.
+func (w *Win[T]) there(rank int, at int64, n int) (elements []T, ok bool) {
+	if !w.win.Open.Load() || uint(rank) >= uint(len(w.parts)) {
+		return nil, false
 	}
-	return false, w.win.Operation(op, rank, at, n)
-}
-
-// there reports whether n elements from element at on can be used as they are.
-func (w *Win[T]) there(rank int, at int64, n int) bool {
-	return w.win.Open.Load() && uint(rank) < uint(len(w.parts)) &&
-		uint64(at) <= uint64(len(w.parts[rank])) && n <= len(w.parts[rank])-int(at)
+	p := w.parts[rank]
+	if uint64(at) > uint64(len(p)) || n > len(p)-int(at) {
+		return nil, false
+	}
+	return p[at:][:n], true
 }
 
 // Put writes src to a rank's elements from element at on; §12.3.1.
 func (w *Win[T]) Put(src []T, rank int, at int64) error {
-	if !w.there(rank, at, len(src)) {
-		if null, err := w.op("Put", rank, at, len(src)); null || err != nil {
-			return err
-		}
+	if dst, ok := w.there(rank, at, len(src)); ok {
+		copy(dst, src)
+		return nil
 	}
-	copy(w.parts[rank][at:], src)
+	return w.put("Put", src, rank, at)
+}
+
+func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
+	if rank == ProcNull {
+		return nil
+	}
+	mem, far, err := w.win.Operation(call, rank, at, len(src))
+	switch {
+	case err != nil:
+		return err
+	case far != nil:
+		return w.win.Put(call, far, rank, at, bytesOf(src))
+	}
+	copy(mem, bytesOf(src))
 	return nil
 }
 
 // Get reads a rank's elements from element at on into dst; §12.3.2.
 func (w *Win[T]) Get(dst []T, rank int, at int64) error {
-	if !w.there(rank, at, len(dst)) {
-		if null, err := w.op("Get", rank, at, len(dst)); null || err != nil {
-			return err
-		}
+	if src, ok := w.there(rank, at, len(dst)); ok {
+		copy(dst, src)
+		return nil
 	}
-	copy(dst, w.parts[rank][at:])
+	return w.get("Get", dst, rank, at)
+}
+
+func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
+	if rank == ProcNull {
+		return nil
+	}
+	mem, far, err := w.win.Operation(call, rank, at, len(dst))
+	switch {
+	case err != nil:
+		return err
+	case far != nil:
+		return w.win.Get(call, far, rank, at, bytesOf(dst))
+	}
+	copy(bytesOf(dst), mem)
 	return nil
 }
 
@@ -226,10 +271,10 @@ func (w *Win[T]) Flush(rank int) error { return w.win.Flush("Flush", rank) }
 func (w *Win[T]) FlushAll() error { return w.win.FlushAll("FlushAll") }
 
 // FlushLocal returns when the buffers of this rank's operations at a rank can be used again; §12.5.4.
-func (w *Win[T]) FlushLocal(rank int) error { return w.win.Flush("FlushLocal", rank) }
+func (w *Win[T]) FlushLocal(rank int) error { return w.win.FlushLocal("FlushLocal", rank) }
 
 // FlushLocalAll is FlushLocal of all ranks.
-func (w *Win[T]) FlushLocalAll() error { return w.win.FlushAll("FlushLocalAll") }
+func (w *Win[T]) FlushLocalAll() error { return w.win.FlushLocalAll("FlushLocalAll") }
 
 // Sync orders this rank's loads and stores of the window's memory; §12.5.4.
 func (w *Win[T]) Sync() error { return w.win.Sync() }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/gorun-mpi/mpi/internal/reduce"
+	"github.com/gorun-mpi/mpi/internal/window"
 )
 
 // Replace is the operator of Accumulate, GetAccumulate and FetchOp that writes the new element; §12.3.4.
@@ -16,8 +17,10 @@ func NoOp[T any](inout, in []T) {}
 
 // winOp is an operator that a window has been called with.
 type winOp struct {
-	code  uintptr        // codePointer
-	fetch reduce.Fetcher // nil: elements are too long for an atomic step
+	code uintptr // codePointer
+	is   reduce.Atomic
+	// fetch is for elements of at most 8 bytes; nil: they are longer.
+	fetch reduce.Fetcher
 }
 
 // atomic finds an operator. The error says why it cannot be used.
@@ -40,7 +43,7 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 			"LogicalAnd, LogicalOr, LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others",
 			reflect.TypeFor[T]())
 	}
-	o := winOp{code: code, fetch: reduce.FetcherOf(a, reduce.AtomicKind[T]())}
+	o := winOp{code: code, is: a, fetch: reduce.FetcherOf(a, reduce.AtomicKind[T]())}
 	all := []winOp{o}
 	if known != nil {
 		all = append(all, *known...)
@@ -99,58 +102,96 @@ func (w *Win[T]) GetAccumulate(op Op[T], src, result []T, rank int, at int64) er
 // update is Accumulate, and GetAccumulate if result is not nil.
 func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int64) error {
 	o, err := w.atomic(call, op)
-	if err != nil {
+	if err != nil || rank == ProcNull {
 		return err
 	}
 	n := max(len(src), len(result))
-	if !w.there(rank, at, n) {
-		if null, err := w.op(call, rank, at, n); null || err != nil {
-			return err
-		}
+	if dst, ok := w.there(rank, at, n); ok && o.fetch != nil {
+		fetchAll(o.fetch, dst, src, result)
+		return nil
 	}
-	dst := w.parts[rank][at:]
-	if o.fetch == nil {
-		return w.win.Guard(call, rank, func() {
-			copy(result, dst)
-			if src != nil {
-				op(dst[:n], src)
-			}
-		})
+	mem, far, err := w.win.Operation(call, rank, at, n)
+	switch {
+	case err != nil:
+		return err
+	case far == nil:
+		return w.win.Update(call, rank, uint8(o.is), mem, bytesOf(src), bytesOf(result))
+	case result == nil:
+		return w.win.Accumulate(call, far, rank, at, uint8(o.is), bytesOf(src))
 	}
+	return w.win.Fetch(call, rank, at, uint8(o.is), bytesOf(src), bytesOf(result))
+}
+
+// fetchAll updates dst, of which src and result, which may be nil, have the length.
+func fetchAll[T any](f reduce.Fetcher, dst, src, result []T) {
 	var operand uint64
-	for i := range n {
-		if src != nil {
+	for i := range dst {
+		if len(src) > 0 {
 			operand = bitsOf(src[i])
 		}
-		before := o.fetch(addressOf(&dst[i]), operand)
-		if result != nil {
+		before := f(addressOf(&dst[i]), operand)
+		if len(result) > 0 {
 			result[i] = valueOf[T](before)
 		}
 	}
-	return nil
+}
+
+// updater is window.Updater for elements of T.
+type updater[T any] struct{}
+
+// Update implements window.Updater.
+func (updater[T]) Update(op uint8, dst, src, before []byte, g window.Guard) (bool, error) {
+	size := max(1, sizeOf[T]())
+	n := len(dst) / size
+	to, from, was := sliceOf[T](dst, n), sliceOf[T](src, len(src)/size), sliceOf[T](before, len(before)/size)
+	switch f := reduce.FetcherOf(reduce.Atomic(op), reduce.AtomicKind[T]()); {
+	case len(from) != n && op != uint8(reduce.AtomicNoOp) && n > 0:
+		return false, nil
+	case f != nil:
+		fetchAll(f, to, from, was)
+		return true, nil
+	case reflect.TypeFor[T]().Kind() == reflect.Complex128:
+		loop := reduce.ComplexOf(reduce.Atomic(op))
+		if loop == nil {
+			return false, nil
+		}
+		return true, g.Guard(func() {
+			copy(was, to)
+			loop(sliceOf[complex128](dst, n), sliceOf[complex128](src, len(from)))
+		})
+	}
+	return false, nil
+}
+
+// Swap implements window.Updater.
+func (updater[T]) Swap(dst, src, before []byte) bool {
+	size := sizeOf[T]()
+	if reduce.AtomicKind[T]() == reflect.Invalid || len(dst) != size || len(src) != 2*size || len(before) != size {
+		return false
+	}
+	two := sliceOf[T](src, 2)
+	was := reduce.CompareAndSwap(addressOf(&dst[0]), uintptr(size), bitsOf(two[0]), bitsOf(two[1]))
+	sliceOf[T](before, 1)[0] = valueOf[T](was)
+	return true
 }
 
 // FetchOp combines v with an element of a rank in one atomic step, and returns the element as it was before; §12.3.4
 // (MPI_Fetch_and_op). op is as in Accumulate, or NoOp.
 func (w *Win[T]) FetchOp(op Op[T], v T, rank int, at int64) (T, error) {
 	const call = "FetchOp"
-	var zero T
 	o, err := w.atomic(call, op)
 	if err != nil {
+		var zero T
 		return zero, err
 	}
-	if !w.there(rank, at, 1) {
-		if null, err := w.op(call, rank, at, 1); null || err != nil {
-			return zero, err
-		}
+	if dst, ok := w.there(rank, at, 1); ok && o.fetch != nil {
+		return valueOf[T](o.fetch(addressOf(&dst[0]), bitsOf(v))), nil
 	}
-	if o.fetch == nil {
-		var src, before [1]T
-		src[0] = v
-		err := w.update(call, op, src[:], before[:], rank, at)
-		return before[0], err
-	}
-	return valueOf[T](o.fetch(addressOf(&w.parts[rank][at]), bitsOf(v))), nil
+	buf := w.pairs.Get().(*[4]T)
+	defer w.pairs.Put(buf)
+	buf[0], buf[2] = v, *new(T)
+	err = w.update(call, op, buf[:1], buf[2:3], rank, at)
+	return buf[2], err
 }
 
 // CompareAndSwap sets an element of a rank to after if it is before, in one atomic step, and returns what it was;
@@ -162,22 +203,33 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 		return zero, w.comm.opError(call, ErrType, "the elements are %v; they must be numbers of at most 8 bytes, or bool",
 			reflect.TypeFor[T]())
 	}
-	if !w.there(rank, at, 1) {
-		if null, err := w.op(call, rank, at, 1); null || err != nil {
-			return zero, err
-		}
+	if dst, ok := w.there(rank, at, 1); ok {
+		return valueOf[T](reduce.CompareAndSwap(addressOf(&dst[0]), uintptr(sizeOf[T]()), bitsOf(before),
+			bitsOf(after))), nil
 	}
-	return valueOf[T](reduce.CompareAndSwap(addressOf(&w.parts[rank][at]), uintptr(sizeOf[T]()), bitsOf(before),
-		bitsOf(after))), nil
+	if rank == ProcNull {
+		return zero, nil
+	}
+	buf := w.pairs.Get().(*[4]T)
+	defer w.pairs.Put(buf)
+	buf[0], buf[1], buf[2] = before, after, zero
+	mem, far, err := w.win.Operation(call, rank, at, 1)
+	switch {
+	case err != nil:
+	case far != nil:
+		err = w.win.Swap(call, rank, at, bytesOf(buf[:2]), bytesOf(buf[2:3]))
+	default:
+		updater[T]{}.Swap(mem, bytesOf(buf[:2]), bytesOf(buf[2:3]))
+	}
+	return buf[2], err
 }
 
 // PutNotify is Put and then a note for the rank, which WaitNote there returns when src is in its elements.
 func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 	const call = "PutNotify"
-	if null, err := w.op(call, rank, at, len(src)); null || err != nil {
+	if err := w.put(call, src, rank, at); err != nil || rank == ProcNull {
 		return err
 	}
-	copy(w.parts[rank][at:], src)
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], note)
 	return w.win.Notify(w.ctx, call, rank, b[:])

@@ -15,20 +15,32 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 )
 
-// withWin runs body on a window of n elements of each rank.
+// withWin runs body on windows of n elements of this rank, of each kind.
 func withWin[T any](w *Comm, n int, body func(win *Win[T])) {
-	win := ok(WinAlloc[T](w, n))
-	body(win)
-	must(win.Free())
+	for _, win := range []*Win[T]{ok(WinAlloc[T](w, n)), ok(WinCreate(w, make([]T, n)))} {
+		body(win)
+		must(win.Free())
+	}
+}
+
+// everyWindow is everyTransport, and ranks of several hosts.
+func everyWindow(t *testing.T, test func(t *testing.T, run runner)) {
+	everyTransport(t, test)
+	t.Run("hosts", func(t *testing.T) {
+		test(t, over(t, loopBeneath, onHosts(func(rank int) int { return rank % 2 })))
+	})
 }
 
 // Operations of an epoch are there after the Fence that ends it; §12.5.1. Each rank writes to all, and reads from all.
 func TestFence(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		for _, n := range []int{1, 2, 5} {
 			run(n, func(w *Comm) {
 				withWin(w, n+1, func(win *Win[int32]) {
-					me, got := int32(w.Rank()), make([]int32, n)
+					me, got := int32(w.Rank()), make([][]int32, n)
+					for i := range got {
+						got[i] = make([]int32, n)
+					}
 					must(win.Fence())
 					must(win.Fence()) // an epoch with nothing
 					for round := range int32(20) {
@@ -38,10 +50,10 @@ func TestFence(t *testing.T) {
 						must(win.Fence())
 						for from := range n {
 							same(win.Local()[from], round*100+int32(from))
-							must(win.Get(got, from, 0))
-							same(got[n-1], round*100+int32(n)-1)
+							must(win.Get(got[from], from, 0))
 						}
 						must(win.Fence())
+						same(got[0][n-1], round*100+int32(n)-1)
 					}
 				})
 			})
@@ -52,7 +64,7 @@ func TestFence(t *testing.T) {
 // Ranks may have windows of different lengths, none among them; an operation of nothing is allowed at the end, and one
 // beyond it is ErrRange and changes nothing; §12.3.
 func TestRange(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		run(3, func(w *Comm) {
 			withWin(w, w.Rank()*3, func(win *Win[uint16]) {
 				must(win.LockAll())
@@ -89,7 +101,7 @@ func TestRange(t *testing.T) {
 
 // What an epoch does not allow is ErrEpoch, and says which call is due; §12.5. MPI leaves it undefined.
 func TestEpochs(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
 			withWin(w, 1, func(win *Win[int]) {
 				other := 1 - w.Rank()
@@ -128,20 +140,24 @@ func TestEpochs(t *testing.T) {
 
 // Counters that all ranks update at once lose nothing: FetchOp gives each value once; §12.7.1.
 func TestFetchOpIsAtomic(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
-		fetchAll[int8](t, run, 10)
-		fetchAll[uint16](t, run, inShort(1000, 100))
-		fetchAll[int32](t, run, inShort(5000, 100))
-		fetchAll[int64](t, run, inShort(5000, 100))
-		fetchAll[float32](t, run, inShort(5000, 100))
-		fetchAll[float64](t, run, inShort(5000, 100))
+	everyWindow(t, func(t *testing.T, run runner) {
+		countAll[int8](t, run, 10)
+		countAll[uint16](t, run, inShort(1000, 100))
+		countAll[int32](t, run, inShort(5000, 100))
+		countAll[int64](t, run, inShort(5000, 100))
+		countAll[float32](t, run, inShort(5000, 100))
+		countAll[float64](t, run, inShort(5000, 100))
 	})
 }
 
-func fetchAll[T Real](t *testing.T, run runner, each int) {
+func countAll[T Real](t *testing.T, run runner, each int) {
 	const n = 4
 	var mu sync.Mutex
-	seen := map[T]bool{}
+	type fetched struct {
+		window string
+		v      T
+	}
+	seen := map[fetched]bool{}
 	run(n, func(w *Comm) {
 		withWin(w, 3, func(win *Win[T]) {
 			must(win.LockAll())
@@ -158,12 +174,11 @@ func fetchAll[T Real](t *testing.T, run runner, each int) {
 				}
 			}
 			mu.Lock()
+			defer mu.Unlock()
 			for _, v := range mine {
-				check(!seen[v], "%v has been fetched twice", v)
-				seen[v] = true
+				check(!seen[fetched{win.Name(), v}], "%v has been fetched twice", v)
+				seen[fetched{win.Name(), v}] = true
 			}
-			mu.Unlock()
-			must(Barrier(w))
 		})
 	})
 }
@@ -279,7 +294,7 @@ func operators[T Number](run runner, all map[string]Op[T]) {
 
 // One of the ranks that swap at once finds the element as it was; §12.3.4. The ranks make a lock of that.
 func TestCompareAndSwapIsAtomic(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		const n = 4
 		rounds := inShort(300, 30)
 		run(n, func(w *Comm) {
@@ -291,6 +306,7 @@ func TestCompareAndSwapIsAtomic(t *testing.T) {
 					}
 					var v [1]uint32
 					must(win.Get(v[:], 2, 1))
+					must(win.Flush(2))
 					v[0]++
 					must(win.Put(v[:], 2, 1))
 					must(win.Flush(2))
@@ -310,7 +326,7 @@ func TestCompareAndSwapIsAtomic(t *testing.T) {
 // An exclusive lock keeps all others out, shared locks keep exclusive ones out, and what was written under a lock is
 // there for its next holder; §12.5.3.
 func TestLocksExclude(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		const n = 4
 		rounds := inShort(400, 40)
 		var writers, readers [n]atomic.Int32
@@ -323,6 +339,7 @@ func TestLocksExclude(t *testing.T) {
 					case 0:
 						must(win.LockAll())
 						for i := range n {
+							must(win.Get(nil, i, 0)) // has the lock, which LockAll may get at the first operation
 							readers[i].Add(1)
 						}
 						for i := range n {
@@ -336,6 +353,7 @@ func TestLocksExclude(t *testing.T) {
 						same(writers[to].Load(), 0)
 						var v [2]int64
 						must(win.Get(v[:], to, 0))
+						must(win.Flush(to))
 						same(v[0], v[1])
 						readers[to].Add(-1)
 						must(win.Unlock(to))
@@ -345,6 +363,7 @@ func TestLocksExclude(t *testing.T) {
 						same(readers[to].Load(), 0)
 						var v [2]int64
 						must(win.Get(v[:], to, 0))
+						must(win.Flush(to))
 						v[0]++
 						v[1]++
 						must(win.Put(v[:], to, 0))
@@ -368,7 +387,7 @@ func TestLocksExclude(t *testing.T) {
 
 // Ranks get a lock in the order in which they ask: one that takes and leaves it in a loop does not keep it.
 func TestLockIsFair(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		run(3, func(w *Comm) {
 			withWin(w, 1, func(win *Win[int64]) {
 				if w.Rank() != 0 {
@@ -404,7 +423,7 @@ func TestLockIsFair(t *testing.T) {
 // A rank that waits for a lock need not be alone: other goroutines of it take and leave other locks meanwhile, on which
 // the holder of the first one waits.
 func TestLocksOfGoroutines(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
 			withWin(w, 1, func(win *Win[int64]) {
 				if w.Rank() == 0 {
@@ -436,7 +455,7 @@ func TestLocksOfGoroutines(t *testing.T) {
 
 // A Lock whose context ends returns, and the lock is let go when it comes.
 func TestLockWithContext(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
 			withWin(w, 1, func(win *Win[int64]) {
 				if w.Rank() == 0 {
@@ -467,7 +486,7 @@ func TestLockWithContext(t *testing.T) {
 
 // Post, Start, Complete and Wait by groups that overlap: each rank writes to its neighbours; §12.5.2.
 func TestPostStart(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		const n = 5
 		run(n, func(w *Comm) {
 			withWin(w, n, func(win *Win[int]) {
@@ -503,16 +522,16 @@ func TestPostStart(t *testing.T) {
 
 // Notes come behind the data of their PutNotify, in the order of the calls of a rank.
 func TestPutNotify(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		const n = 3
 		rounds := uint32(inShort(500, 50))
 		run(n, func(w *Comm) {
-			withWin(w, n, func(win *Win[uint32]) {
+			withWin(w, n*int(rounds), func(win *Win[uint32]) {
 				me := w.Rank()
 				must(win.LockAll())
 				if me != 0 {
 					for i := range rounds {
-						must(win.PutNotify([]uint32{i + 1}, 0, int64(me), i))
+						must(win.PutNotify([]uint32{i + 1}, 0, int64(me)*int64(rounds)+int64(i), i))
 					}
 				} else {
 					var next [n]uint32
@@ -521,7 +540,7 @@ func TestPutNotify(t *testing.T) {
 						must(err)
 						same(note, next[from])
 						next[from]++
-						check(ok(win.FetchOp(NoOp, 0, 0, int64(from))) > note, "note %d is here, the data not", note)
+						same(win.Local()[from*int(rounds)+int(note)], note+1)
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 					_, _, err := win.WaitNote(ctx)
@@ -567,7 +586,7 @@ func TestWinShared(t *testing.T) {
 
 // All ranks hear of a mistake in a call that makes a window, and none has the window.
 func TestWinAllocMistakes(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		run(3, func(w *Comm) {
 			n := 1
 			if w.Rank() == 1 {
@@ -590,7 +609,7 @@ func TestWinAllocMistakes(t *testing.T) {
 				must(win.LockAll())
 				err := win.Put(make([]int, 2), 1, 0)
 				same(fmt.Sprint(err),
-					"mpi: Put to rank 1 on counters: 2 elements from element 0 on; the window has 1 elements there")
+					"mpi: Put to rank 1 on counters: 2 elements from element 0 on; the window has 1 element there")
 				must(win.UnlockAll())
 			})
 		})
@@ -599,7 +618,7 @@ func TestWinAllocMistakes(t *testing.T) {
 
 // Windows that are freed leave nothing.
 func TestManyWindows(t *testing.T) {
-	whereBoards(t, func(t *testing.T, run runner) {
+	everyWindow(t, func(t *testing.T, run runner) {
 		before := leak.Take()
 		defer func() {
 			if err := before.Check(10 * time.Second); err != nil {
@@ -624,11 +643,15 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	run(2, func(w *Comm) {
 		withWin(w, 10, func(win *Win[int64]) {
 			must(win.LockAll())
+			if w.Rank() != 0 { // allocations of all ranks are counted
+				must(win.UnlockAll())
+				return
+			}
 			buf := make([]int64, 5)
 			for name, f := range map[string]func(){
-				"Put":            func() { must(win.Put(buf, 1, 2)) },
-				"Get":            func() { must(win.Get(buf, 1, 2)) },
-				"Accumulate":     func() { must(win.Accumulate(Sum, buf, 1, 2)) },
+				"Put":            func() { must(win.Put(buf, 1, 2)); must(win.Flush(1)) },
+				"Get":            func() { must(win.Get(buf, 1, 2)); must(win.Flush(1)) },
+				"Accumulate":     func() { must(win.Accumulate(Sum, buf, 1, 2)); must(win.Flush(1)) },
 				"GetAccumulate":  func() { must(win.GetAccumulate(Max, buf, buf, 1, 2)) },
 				"FetchOp":        func() { ok(win.FetchOp(Sum, 1, 1, 2)) },
 				"CompareAndSwap": func() { ok(win.CompareAndSwap(1, 2, 0, 1)) },

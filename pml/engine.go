@@ -55,6 +55,7 @@ type Engine struct {
 	load      load
 	requests  requests
 	schedules schedules
+	windows   windows
 	probers   probers
 	boards    boards
 	dropped   dropped // contexts that have ended
@@ -146,6 +147,7 @@ func (e *Engine) Close(err error) error {
 	e.lock()
 	e.path.finish()
 	e.schedules.advance()
+	e.windows.tell(e)
 	e.unlock()
 	return errors.Join(errs[:]...)
 }
@@ -191,6 +193,7 @@ func (e *Engine) fail(err error) {
 	e.path.fail(err)
 	e.probers.end(e, everyProbe, err)
 	e.schedules.fail()
+	e.windows.tell(e)
 }
 
 // Closed is why calls are refused; nil while they are not.

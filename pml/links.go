@@ -227,7 +227,7 @@ func (l *linkPath) posted(r *Request, m *tagmatch.Message) {
 // checkPosted looks after a receive that has found no message, where peers have failed or a device matches tags.
 func (l *linkPath) checkPosted(r *Request) {
 	rank := r.recv.Source
-	if err := l.e.inVain(rank, r.recv.Ctx, r.recv.Tag); err != nil {
+	if err := l.e.inVain(rank, r.recv.Ctx, r.recv.Tag); err != nil && !r.serves() {
 		l.table.Cancel(&r.recv)
 		l.e.complete(r, err)
 		return

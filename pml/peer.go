@@ -3,10 +3,12 @@ package pml
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/rendezvous"
+	"github.com/gorun-mpi/mpi/tagmatch"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -387,7 +389,9 @@ func (p *peer) fail(err error) {
 	l.failReceives(l.table.FailSource(p.rank), err)
 	if int(p.rank) != l.e.cfg.Rank {
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
-		l.failReceives(l.table.FailSource(AnySource), err)
+		l.failReceives(slices.DeleteFunc(l.table.FailSource(AnySource), func(m *tagmatch.Receive) bool {
+			return m.Owner.(*Request).serves() && l.table.Post(m) == nil
+		}), err)
 		if l.lost == nil {
 			l.lost = err
 			l.e.startServer()
@@ -397,6 +401,7 @@ func (p *peer) fail(err error) {
 	l.transfers.failPeer(p, err)
 	l.e.probers.end(l.e, probesExpecting(p.rank), err)
 	l.e.boards.failed(p.rank, err)
+	l.e.windows.failed(l.e, p.rank, err)
 	if !p.harmless() {
 		p.cut()
 	}

@@ -15,7 +15,7 @@ func (e *Engine) progress() int {
 		n += e.poll()
 	}
 	if e.load.pending != 0 {
-		n += e.links.work() + e.schedules.advance()
+		n += e.links.work() + e.schedules.advance() + e.windows.tell(e)
 	}
 	return n
 }

@@ -97,6 +97,7 @@ type extras struct {
 	part       int32         // which message of the Rounds
 	rounds     *Rounds       // whose front it is, or whose message
 	pieces     *pieces       // nil: the message is one piece of memory
+	then       Follower      // hears of the end of a message of a window; nil: nobody does, or it is another's
 }
 
 // Engine is the one that has made r; nil: none has.
@@ -170,6 +171,10 @@ func (e *Engine) complete(r *Request, err error) {
 		e.load.detached--
 		if e.flushLeads {
 			e.wakeLeader()
+		}
+		if r.extra && r.then != nil {
+			e.windows.over(e, r)
+			return
 		}
 		if r.op == opEarly {
 			e.links.fetched(r)

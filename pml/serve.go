@@ -53,8 +53,10 @@ func (e *Engine) Serve(ctx uint32, tag int32) error {
 		var err error
 		if !ok {
 			e.load.serving++
+			e.load.detached++
 			err = e.probeWait(nil, ctx, AnySource, e.cfg.Rank, tag)
 			e.load.serving--
+			e.load.detached--
 		}
 		if ok || err != nil {
 			e.exitCall()

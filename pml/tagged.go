@@ -207,6 +207,9 @@ func (t *taggedPath) post(r *Request) {
 	err := t.refuse(r)
 	if err == nil {
 		err = t.gone(r.recv.Source)
+		if r.serves() {
+			err = nil
+		}
 	}
 	if err == nil {
 		t.meet(r.recv.Source)
@@ -550,7 +553,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 		switch r := op.r; {
 		case op.to == p:
 			t.abort(op, err)
-		case r == nil || r.op != opRecv:
+		case r == nil || r.op != opRecv || r.serves():
 		case op.taking:
 			if op.begun && r.status.Source == p.rank {
 				t.abort(op, err)
@@ -561,6 +564,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 		}
 	}
 	t.e.probers.end(t.e, probesExpecting(p.rank), err)
+	t.e.windows.failed(t.e, p.rank, err)
 }
 
 func (t *taggedPath) count(s Stats) Stats {

@@ -415,6 +415,7 @@ func (e *Engine) arm() {
 		return // as it is while receives are posted
 	}
 	e.schedules.advance()
+	e.windows.tell(e)
 	e.links.lookAgain()
 	if e.load.pending != 0 { // the leader does not know of what this rank has sent itself
 		e.wakeLeader()

@@ -73,7 +73,7 @@ type load struct {
 }
 
 // open is how many operations of callers are under way.
-func (l *load) open() int { return max(0, l.outstanding-l.detached-l.serving) }
+func (l *load) open() int { return max(0, l.outstanding-l.detached) }
 
 // flushed reports whether all is over that is to be over before the rank ends.
 func (l *load) flushed() bool { return l.outstanding <= l.serving && l.pending|l.stalled == 0 }

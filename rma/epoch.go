@@ -193,6 +193,9 @@ func (e *Epochs) LockAll() error {
 	return nil
 }
 
+// LockedAll reports whether LockAll has opened the access epoch.
+func (e *Epochs) LockedAll() bool { return e.access == accessAll }
+
 // UnlockAll ends the epoch of LockAll.
 func (e *Epochs) UnlockAll() error {
 	if e.access != accessAll {

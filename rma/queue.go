@@ -1,76 +1,79 @@
 package rma
 
+import "slices"
+
 // Queue is the lock of one rank of a window, at that rank, where other ranks ask for it by message. It is fair: ranks
-// get the lock in the order in which they ask, and a row of shared requests gets it together.
+// get the lock in the order in which they ask, and a row of shared requests gets it together. A rank may ask again
+// before it has what it asked for, since it may have given that up: it then lets go of it when it gets it.
 type Queue struct {
-	holders map[int32]Mode
-	waiting []asked // oldest first
+	held    map[int32]int // how many times a rank has the lock. Invariant: not empty ⇔ mode is not Unlocked
+	mode    Mode
+	waiting []Asked // oldest first
 }
 
-type asked struct {
-	rank int32
-	mode Mode
+// Asked is a request for the lock.
+type Asked struct {
+	Rank, Slot int32 // who asks, and the tag of the answer
+	Mode       Mode
 }
 
-// Ask is called when a rank asks for the lock. It reports false if the rank has the lock, or has asked for it already:
-// then nothing has changed.
-func (q *Queue) Ask(rank int32, m Mode) bool {
-	if m != Shared && m != Exclusive || q.knows(rank) {
+// asksMost is how many requests of one rank wait at most.
+const asksMost = 1024
+
+// Ask is called when a rank asks for the lock. It reports false for a request that cannot be: then nothing has changed.
+func (q *Queue) Ask(a Asked) bool {
+	n := 0
+	for _, w := range q.waiting {
+		if w.Rank == a.Rank {
+			n++
+		}
+	}
+	if a.Mode != Shared && a.Mode != Exclusive || n >= asksMost {
 		return false
 	}
-	q.waiting = append(q.waiting, asked{rank, m})
+	q.waiting = append(q.waiting, a)
 	return true
 }
 
-func (q *Queue) knows(rank int32) bool {
-	if q.holders[rank] != Unlocked {
-		return true
+// Grant gives the lock to the request that has waited longest, if that can be. The caller tells its rank, and calls
+// Grant again.
+func (q *Queue) Grant() (a Asked, ok bool) {
+	if len(q.waiting) == 0 || q.mode == Exclusive || q.mode == Shared && q.waiting[0].Mode == Exclusive {
+		return a, false
 	}
-	for _, a := range q.waiting {
-		if a.rank == rank {
-			return true
-		}
+	a = q.waiting[0]
+	if q.waiting = slices.Delete(q.waiting, 0, 1); q.held == nil {
+		q.held = map[int32]int{}
 	}
-	return false
+	q.held[a.Rank]++
+	q.mode = a.Mode
+	return a, true
 }
 
-// Holds is the lock that a rank has.
-func (q *Queue) Holds(rank int32) Mode { return q.holders[rank] }
-
-// Grant gives the lock to the rank that has waited longest, if that can be. The caller tells the rank, and calls Grant
-// again.
-func (q *Queue) Grant() (rank int32, ok bool) {
-	if len(q.waiting) == 0 || len(q.holders) > 0 && (q.waiting[0].mode == Exclusive || q.exclusive()) {
-		return 0, false
-	}
-	a := q.waiting[0]
-	q.waiting = q.waiting[1:]
-	if q.holders == nil {
-		q.holders = map[int32]Mode{}
-	}
-	q.holders[a.rank] = a.mode
-	return a.rank, true
-}
-
-// exclusive reports whether a rank has an exclusive lock. Then it is the only holder.
-func (q *Queue) exclusive() bool {
-	for _, m := range q.holders {
-		return m == Exclusive
-	}
-	return false
-}
-
-// Leave is called when a rank lets the lock go, or has failed. It reports whether the rank has had it.
+// Leave is called when a rank lets the lock go, once. It reports whether the rank has had it.
 func (q *Queue) Leave(rank int32) bool {
-	if q.holders[rank] != Unlocked {
-		delete(q.holders, rank)
-		return true
+	n := q.held[rank]
+	switch {
+	case n == 0:
+		return false
+	case n == 1:
+		delete(q.held, rank)
+	default:
+		q.held[rank]--
 	}
-	for i, a := range q.waiting {
-		if a.rank == rank {
-			q.waiting = append(q.waiting[:i:i], q.waiting[i+1:]...)
-			break
-		}
+	if len(q.held) == 0 {
+		q.mode = Unlocked
 	}
-	return false
+	return true
+}
+
+// Failed is called when a rank has failed. It reports whether the rank had the lock: what it has left behind may be half
+// done, and nobody gets the lock any more. Those that wait are returned then, and Ask's next are the caller's to refuse.
+func (q *Queue) Failed(rank int32) (waiting []Asked, had bool) {
+	q.waiting = slices.DeleteFunc(q.waiting, func(a Asked) bool { return a.Rank == rank })
+	if q.held[rank] == 0 {
+		return nil, false
+	}
+	waiting, q.waiting = q.waiting, nil
+	return waiting, true
 }

@@ -30,12 +30,13 @@ const (
 	MakeMerge
 	MakeWinAlloc
 	MakeWinShared
+	MakeWinCreate
 	MakeEnd
 )
 
 var creations = [MakeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
 	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge",
-	"WinAlloc", "WinShared"}
+	"WinAlloc", "WinShared", "WinCreate"}
 
 func (k Creation) String() string { return creations[k] }
 

@@ -66,15 +66,31 @@ func RecognizeComplex(op func(inout, in []complex128)) (a Atomic, ok bool) {
 	}
 	got := slices.Clone(x)
 	op(got, y)
-	want := make([]complex128, len(x))
-	for a, f := range map[Atomic]func(dst, a, b []complex128){AtomicSum: Sum[complex128], AtomicProd: Prod[complex128],
-		AtomicReplace: func(dst, _, b []complex128) { copy(dst, b) },
-		AtomicNoOp:    func(dst, a, _ []complex128) { copy(dst, a) }} {
-		if f(want, x, y); slices.EqualFunc(got, want, func(v, w complex128) bool {
-			return v == w || v != v && w != w // infinities of a product
+	for a = range Atomics {
+		f, want := ComplexOf(a), slices.Clone(x)
+		if f == nil {
+			continue
+		}
+		if f(want, y); slices.EqualFunc(got, want, func(v, w complex128) bool {
+			return v == w || v != v && w != w // a product of infinities
 		}) {
 			return a, true
 		}
 	}
 	return 0, false
+}
+
+// ComplexOf is the loop of an operator of complex128; nil: it has none.
+func ComplexOf(a Atomic) func(inout, in []complex128) {
+	switch a {
+	case AtomicSum:
+		return func(inout, in []complex128) { Sum(inout, inout, in) }
+	case AtomicProd:
+		return func(inout, in []complex128) { Prod(inout, inout, in) }
+	case AtomicReplace:
+		return func(inout, in []complex128) { copy(inout, in) }
+	case AtomicNoOp:
+		return func(inout, in []complex128) {}
+	}
+	return nil
 }

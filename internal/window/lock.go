@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/rma"
 )
@@ -13,34 +14,31 @@ import (
 const (
 	// lineGuard is the line behind those words: a lock that is held for the length of one operation on elements which no
 	// atomic step can update.
-	lineGuard = int(rma.Words)
-	linesEach = lineGuard + 1
+	lineGuard = rma.Words
+	linesEach = int(lineGuard) + 1
 )
 
-// words is the lock of a rank.
-type words struct {
-	w    *Window
-	rank int
-}
-
-func (m words) line(i rma.Word) int { return m.rank*linesEach + int(i) }
+func (p *part) line(i rma.Word) int { return p.place*linesEach + int(i) }
 
 // Load implements rma.Memory.
-func (m words) Load(i rma.Word) uint64 { return m.w.board.Lines[m.line(i)].Word.Load() }
+func (p *part) Load(i rma.Word) uint64 { return p.w.board.Lines[p.line(i)].Word.Load() }
 
 // Add implements rma.Memory.
-func (m words) Add(i rma.Word) uint64 {
-	n := m.w.board.Lines[m.line(i)].Word.Add(1)
+func (p *part) Add(i rma.Word) uint64 {
+	n := p.w.board.Lines[p.line(i)].Word.Add(1)
 	if i != rma.Next { // for which no rank sleeps
-		m.w.board.Wake(m.line(i))
+		p.w.board.Wake(p.line(i))
 	}
 	return n
 }
 
 // acquire returns when this rank has the lock of another one, or of itself. The error is that a member has failed: then
 // the lock may never come.
-func (w *Window) acquire(rank int, mode rma.Mode) error {
-	m := words{w, rank}
+func (w *Window) acquire(op string, rank int, mode rma.Mode) error {
+	if !w.mapped {
+		return w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(mode)}, nil, nil)
+	}
+	m := w.near[rank]
 	ticket := rma.Enter(m)
 	if err := w.await(m.line(rma.Turn(mode)), ticket); err != nil {
 		return err
@@ -75,7 +73,7 @@ func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) e
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Lock(int32(rank), mode) }); err != nil {
 		return err
 	}
-	err := w.locked(ctx, op, func() error { return w.acquire(rank, mode) }, func() { rma.Leave(words{w, rank}, mode) })
+	err := w.locked(ctx, op, func() error { return w.acquire(op, rank, mode) }, func() { w.leave(op, rank, mode) })
 	if err == nil {
 		return nil
 	}
@@ -114,10 +112,19 @@ func (w *Window) Unlock(rank int) error {
 		mode, err = e.Unlock(int32(rank))
 		return err
 	})
-	if err == nil {
-		rma.Leave(words{w, rank}, mode)
+	if err != nil {
+		return err
 	}
-	return err
+	return w.leave("Unlock", rank, mode)
+}
+
+// leave ends the operations at a rank and lets its lock go.
+func (w *Window) leave(op string, rank int, mode rma.Mode) error {
+	if !w.mapped {
+		return w.askUnlock(op, rank)
+	}
+	rma.Leave(w.near[rank], mode)
+	return nil
 }
 
 // LockAll opens an epoch at all ranks; §12.5.3.
@@ -129,12 +136,12 @@ func (w *Window) LockAll(ctx context.Context) error {
 	n := 0
 	release := func() {
 		for rank := range n {
-			rma.Leave(words{w, rank}, rma.Shared)
+			rma.Leave(w.near[rank], rma.Shared)
 		}
 	}
 	err := w.locked(ctx, op, func() error {
-		for ; n < w.group.Size; n++ {
-			if err := w.acquire(n, rma.Shared); err != nil {
+		for ; w.mapped && n < w.group.Size; n++ { // else see reach
+			if err := w.acquire(op, n, rma.Shared); err != nil {
 				release()
 				return err
 			}
@@ -150,30 +157,62 @@ func (w *Window) LockAll(ctx context.Context) error {
 
 // UnlockAll ends the epoch of LockAll.
 func (w *Window) UnlockAll() error {
-	err := w.change("UnlockAll", ranks.Undefined, (*rma.Epochs).UnlockAll)
-	if err == nil {
-		for rank := range w.group.Size {
-			rma.Leave(words{w, rank}, rma.Shared)
-		}
+	const op = "UnlockAll"
+	if err := w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll); err != nil {
+		return err
 	}
-	return err
+	if w.mapped {
+		for rank := range w.group.Size {
+			rma.Leave(w.near[rank], rma.Shared)
+		}
+		return nil
+	}
+	return w.eachRemote(func(rank int, r *remote) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !r.locked {
+			return nil
+		}
+		r.locked = false
+		return w.askUnlock(op, rank)
+	})
 }
 
-// Guard calls f while no other rank is in the Guard of that rank. f is short and does not panic.
-func (w *Window) Guard(op string, rank int, f func()) error {
-	word := &w.board.Lines[rank*linesEach+lineGuard].Word
+// Guard implements Guard.
+func (p *part) Guard(f func()) error {
+	word, board := &p.w.guard, p.w.board
+	if board != nil {
+		word = &board.Lines[p.line(lineGuard)].Word
+	}
 	for looks := 0; !word.CompareAndSwap(0, 1); looks++ {
-		if looks%1024 == 1023 { // its holder has lost its CPU, or has died
-			if err := w.board.Err(); err != nil {
-				return w.wrap(op, rank, err)
-			}
-			time.Sleep(time.Microsecond)
+		if looks%1024 != 1023 {
+			continue
 		}
+		if board != nil {
+			if i, _ := board.Failed(); i >= 0 { // the holder may have died
+				return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
+			}
+		}
+		time.Sleep(time.Microsecond) // the holder has lost its CPU
 	}
 	f()
 	word.Store(0)
 	return nil
 }
+
+// combine is Updater's for memory of this rank.
+func (w *Window) combine(op uint8, dst, src, before []byte) bool {
+	ok, err := w.update.Update(op, dst, src, before, w.near[w.group.Rank])
+	return ok && err == nil
+}
+
+// Update is Updater's for memory of a rank that is mapped here.
+func (w *Window) Update(call string, rank int, op uint8, dst, src, before []byte) error {
+	_, err := w.update.Update(op, dst, src, before, w.near[rank])
+	return w.group.Wrap(call, rank, ranks.Undefined, err)
+}
+
+func (w *Window) swap(dst, src, before []byte) bool { return w.update.Swap(dst, src, before) }
 
 // wrap names the call in an error of the engine.
 func (w *Window) wrap(op string, rank int, err error) error {

@@ -7,15 +7,19 @@ import (
 	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Spec says which window a rank wants. All ranks give the same Kind, Elem and Contiguous.
 type Spec struct {
 	Kind       agree.Creation
-	Count      int64 // elements of this rank, 0 or more; Count · Elem fits 63 bits
-	Elem       int   // bytes of an element
-	Contiguous bool  // the ranks' memory is one array, without gaps
+	Count      int64  // elements of this rank, 0 or more; Count · Elem fits 63 bits
+	Elem       int    // bytes of an element
+	Contiguous bool   // the ranks' memory is one array, without gaps
+	Shared     bool   // a window that is not mapped is of no use
+	Own        []byte // memory of this rank; nil: the window makes it
+	Update     Updater
 }
 
 const (
@@ -29,33 +33,65 @@ const (
 
 // Make makes a window whose communicator is g. All ranks of g call it while they make that.
 func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
-	w := &Window{group: g}
-	if n := g.Hosts().Len(); n > 1 {
-		return nil, &agree.Veto{Class: mpierr.ErrUnavailable, Text: fmt.Sprintf("the ranks are on %d hosts; windows are "+
-			"for ranks of one host so far: make a communicator with SplitShared", n)}
+	w := &Window{group: g, elem: s.Elem, update: s.Update, near: map[int]*part{}, far: map[int]*remote{}}
+	hosts := g.Hosts()
+	if n := hosts.Len(); n > 1 && s.Shared {
+		return nil, &agree.Veto{Class: mpierr.ErrUnavailable, Text: fmt.Sprintf("the ranks are on %d hosts, and share no "+
+			"memory; make a communicator for each host with SplitShared", n)}
 	}
-	m := g.ExchangePart(s.Kind, g.Members(), 0)
 	t := &sharing{w: w, spec: s, counts: []int64{s.Count}}
-	_, no := m.Round(0, nil, nil, t)
-	var own *agree.Veto
-	if no == nil {
-		own = t.join()
+	host := hosts.Host(g.Rank)
+	for i := range hosts.Size(host) {
+		t.ranks = append(t.ranks, hosts.Rank(host, i))
 	}
-	if no == nil {
-		_, no = m.Round(0, nil, own, nil)
-	}
-	if no != nil {
-		t.close()
+	if s.Own != nil {
+		t.alone(s.Own)
+	} else if no := t.share(); no != nil {
 		return nil, no
 	}
-	w.board.Joined()
+	w.mapped = w.board != nil && hosts.Len() == 1
+	if !w.mapped {
+		w.serve() // before any rank hears that the window is made
+	}
 	return w, nil
+}
+
+// share makes a board with the memory of this host's ranks. Where that cannot be, each rank has memory of its own.
+func (s *sharing) share() *agree.Veto {
+	var members []ranks.Run
+	for _, r := range s.ranks {
+		members = append(members, ranks.Strided(int32(s.w.group.ToWorld(r)), 1, 1))
+	}
+	m := s.w.group.ExchangePart(s.spec.Kind, ranks.Of(members...), 0)
+	_, no := m.Round(0, nil, nil, s)
+	var own *agree.Veto
+	if no == nil {
+		own = s.join()
+		_, no = m.Round(0, nil, own, nil)
+	}
+	switch {
+	case no == nil:
+		s.w.board.Joined()
+		return nil
+	case no.Class != mpierr.ErrUnavailable || s.spec.Shared:
+		s.close()
+		return no
+	}
+	s.close()
+	s.alone(make([]byte, int(s.spec.Count)*s.spec.Elem))
+	return nil
+}
+
+// alone has the window use memory of this rank that no other one maps.
+func (s *sharing) alone(mem []byte) {
+	s.w.near[s.w.group.Rank] = &part{w: s.w, rank: s.w.group.Rank, mem: mem, count: s.spec.Count}
 }
 
 // sharing is the payload of an exchange of the ranks of a host: the first one makes a board for the memory of all.
 type sharing struct {
 	w      *Window
 	spec   Spec
+	ranks  []int   // of the window, that are on this host
 	counts []int64 // of this rank and of those that it speaks for, and at last of all
 	ticket []byte
 }
@@ -95,25 +131,25 @@ func (s *sharing) ReadVerdict(d *agree.Decoder) {
 }
 
 func (s *sharing) members() []int32 {
-	all := make([]int32, s.w.group.Size)
-	for i := range all {
-		all[i] = int32(s.w.group.ToWorld(i))
+	all := make([]int32, len(s.ranks))
+	for i, r := range s.ranks {
+		all[i] = int32(s.w.group.ToWorld(r))
 	}
 	return all
 }
 
-func (s *sharing) lines() int { return s.w.group.Size * linesEach }
+func (s *sharing) lines() int { return len(s.ranks) * linesEach }
 
-// layOut calls place with the offset and the length of each rank's memory, and returns the length of all.
-func (s *sharing) layOut(place func(rank, at, n int)) (size int, no *agree.Veto) {
-	if len(s.counts) != s.w.group.Size {
+// layOut calls place with the offset and the length of the memory of each rank on the board, and returns the length of all.
+func (s *sharing) layOut(place func(i, at, n int)) (size int, no *agree.Veto) {
+	if len(s.counts) != len(s.ranks) {
 		return 0, &agree.Veto{Class: mpierr.ErrAborted, Text: fmt.Sprintf("%d ranks have said how much memory they want; "+
-			"there are %d", len(s.counts), s.w.group.Size)}
+			"there are %d", len(s.counts), len(s.ranks))}
 	}
-	for rank, count := range s.counts {
+	for i, count := range s.counts {
 		if s.spec.Elem > 0 && count > mostBytes/int64(s.spec.Elem) || size > mostBytes {
 			return 0, &agree.Veto{Class: mpierr.ErrNoMemory, Text: fmt.Sprintf("the ranks up to %d want more than %d bytes "+
-				"together", rank, int64(mostBytes))}
+				"together", s.ranks[i], int64(mostBytes))}
 		}
 		n := int(count) * s.spec.Elem
 		if !s.spec.Contiguous {
@@ -124,7 +160,7 @@ func (s *sharing) layOut(place func(rank, at, n int)) (size int, no *agree.Veto)
 			size = (size + gap - 1) / gap * gap
 		}
 		if place != nil {
-			place(rank, size, n)
+			place(i, size, n)
 		}
 		size += n
 	}
@@ -134,8 +170,7 @@ func (s *sharing) layOut(place func(rank, at, n int)) (size int, no *agree.Veto)
 // join maps the board and finds the memory of each rank in it.
 func (s *sharing) join() *agree.Veto {
 	w := s.w
-	w.parts = make([]part, len(s.counts))
-	size, no := s.layOut(func(int, int, int) {})
+	size, no := s.layOut(nil)
 	if no != nil {
 		return no
 	}
@@ -145,7 +180,9 @@ func (s *sharing) join() *agree.Veto {
 			return cannot(err)
 		}
 	}
-	s.layOut(func(rank, at, n int) { w.parts[rank] = part{w.board.Data[at : at+n : at+n], s.counts[rank]} })
+	s.layOut(func(i, at, n int) {
+		w.near[s.ranks[i]] = &part{w, s.ranks[i], w.board.Data[at : at+n : at+n], s.counts[i], i}
+	})
 	return nil
 }
 
@@ -153,6 +190,8 @@ func (s *sharing) close() {
 	if s.w.board != nil {
 		s.w.board.Close()
 	}
+	s.w.board = nil
+	clear(s.w.near)
 }
 
 // cannot is the veto of a rank that cannot make or join the board; nil: it can.

@@ -17,7 +17,7 @@ func (w *Window) Fence(ctx context.Context) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).Fence); err != nil {
 		return err
 	}
-	return w.barrier(ctx, op)
+	return errors.Join(w.flushAll(op), w.barrier(ctx, op)) // other ranks count on this one, also after an error
 }
 
 // barrier returns when all ranks have called it. An operation that a rank has made before is there for all ranks then.
@@ -54,7 +54,12 @@ func (w *Window) Complete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.tell(ctx, op, group, tagComplete)
+	for _, r := range group {
+		if failed := w.flush(op, int(r)); err == nil {
+			err = failed
+		}
+	}
+	return errors.Join(err, w.tell(ctx, op, group, tagComplete))
 }
 
 // Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank; §12.5.2.
@@ -127,12 +132,37 @@ func (w *Window) Flush(op string, rank int) error {
 	if w.Open.Load() && uint(rank) < uint(w.group.Size) {
 		return nil
 	}
-	return w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) })
+	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil {
+		return err
+	}
+	return w.flush(op, rank)
 }
 
 // FlushAll is Flush of all ranks.
 func (w *Window) FlushAll(op string) error {
-	return w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll)
+	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
+		return err
+	}
+	return w.flushAll(op)
+}
+
+// FlushLocal returns when the buffers of this rank's operations at a rank are the caller's again.
+func (w *Window) FlushLocal(op string, rank int) error {
+	if w.Open.Load() && uint(rank) < uint(w.group.Size) {
+		return nil
+	}
+	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil || w.mapped {
+		return err
+	}
+	return w.settle(op, rank, w.remote(rank))
+}
+
+// FlushLocalAll is FlushLocal of all ranks.
+func (w *Window) FlushLocalAll(op string) error {
+	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
+		return err
+	}
+	return w.eachRemote(func(rank int, r *remote) error { return w.settle(op, rank, r) })
 }
 
 // Sync orders the loads and stores of this rank; §12.5.4. Taking the lock does.
@@ -154,7 +184,7 @@ func (w *Window) Free(ctx context.Context) error {
 		return err
 	}
 	w.Open.Store(false)
-	return w.barrier(ctx, op)
+	return errors.Join(w.flushAll(op), w.barrier(ctx, op))
 }
 
 // Close gives the memory back. No call uses it.
@@ -166,11 +196,14 @@ func (w *Window) Close() {
 		w.board.Close()
 	}
 	w.state = freed
-	clear(w.parts)
+	clear(w.near)
 }
 
 // Notify sends a note to a rank, behind this rank's operations there.
 func (w *Window) Notify(ctx context.Context, op string, rank int, note []byte) error {
+	if err := w.flush(op, rank); err != nil {
+		return err
+	}
 	err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(rank), tagNote, note, pml.Standard)
 	return w.group.Wrap(op, rank, ranks.Undefined, err)
 }

@@ -14,27 +14,56 @@ import (
 )
 
 // Window is a window at one rank. Any goroutine may call its methods.
+//
+// A window is mapped if all its ranks share a board that has the memory of all: then every operation is the caller's own,
+// and the locks are words of the board. Otherwise ranks send requests to each other (serve.go, ask.go). Then the board,
+// if there is one, has the memory of this host's ranks, which alone need no requests but for locks.
 type Window struct {
-	group *coll.Group // its own communicator: no other messages go on it
-	board *pml.Board
-	parts []part // by rank of the window
+	group  *coll.Group // its own communicator: no other messages go on it
+	elem   int         // bytes of an element
+	update Updater
+	board  *pml.Board    // nil: this host's ranks share no memory
+	mapped bool          // fixed when the window is made
+	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
 
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
-	// window has been freed.
+	// window has been freed, and of a window that is not mapped.
 	Open atomic.Bool
 
 	mu     sync.Mutex // guards what follows; no call waits while it holds it
 	epochs rma.Epochs
 	state  state
+	far    map[int]*remote // ranks that this one has asked for something
 
-	waits   sync.Mutex  // held by the goroutine that waits at the board
-	watched atomic.Bool // the ends of all members end waits at the board
+	waits   sync.Mutex    // held by the goroutine that waits at the board
+	watched atomic.Bool   // the ends of all members end waits at the board
+	guard   atomic.Uint64 // of the memory of this rank, if there is no board: see part.Guard
+	slots   atomic.Int32  // the number of the last tag
+	scratch sync.Pool     // *scratch
 }
 
-// part is what a window has at one rank.
+// Updater makes atomic steps on elements, whose type it knows.
+type Updater interface {
+	// Update combines src with dst, each element in one step, and has before, unless it is nil, be the elements as they
+	// were. src may be empty: the operator does not use it. It reports false if there is no such operator. g is for
+	// elements that no atomic step of the CPU can update.
+	Update(op uint8, dst, src, before []byte, g Guard) (bool, error)
+	// Swap sets the element dst to the second of two in src if it is the first, and has before be what it was. It reports
+	// false if that is not for such elements.
+	Swap(dst, src, before []byte) bool
+}
+
+// Guard calls f while no other rank is in the Guard of the same memory. f is short and does not panic. The error is that
+// f has not been called.
+type Guard interface{ Guard(f func()) error }
+
+// part is what a window has at one rank. It is the memory of the rank's lock (rma.Memory), and its Guard.
 type part struct {
-	mem   []byte // in the board
-	count int64  // elements
+	w     *Window
+	rank  int
+	mem   []byte
+	count int64 // elements
+	place int   // of the rank on the board
 }
 
 type state uint8
@@ -45,10 +74,22 @@ const (
 	freed
 )
 
-// Memory is that of a rank of the window, and how many elements it has.
-func (w *Window) Memory(rank int) (mem []byte, count int64) {
-	return w.parts[rank].mem, w.parts[rank].count
+// part is that of a rank; nil: the memory is not mapped here.
+func (w *Window) part(rank int) *part { return w.near[rank] }
+
+// Memory is that of a rank of the window, and how many elements it has. ok: it is mapped here.
+func (w *Window) Memory(rank int) (mem []byte, count int64, ok bool) {
+	if p := w.near[rank]; p != nil {
+		return p.mem, p.count, true
+	}
+	return nil, 0, false
 }
+
+// Mapped reports whether the memory of all ranks is mapped.
+func (w *Window) Mapped() bool { return w.mapped }
+
+// Size is the number of ranks.
+func (w *Window) Size() int { return w.group.Size }
 
 // Usable reports whether nobody has begun to free the window.
 func (w *Window) Usable() bool {
@@ -57,12 +98,9 @@ func (w *Window) Usable() bool {
 	return w.state == inUse
 }
 
-// Size is the number of ranks.
-func (w *Window) Size() int { return w.group.Size }
-
 // fail is the error of a call that a rank of the window is named in; ranks.Undefined: none is.
-func (w *Window) fail(op string, class error, rank int, err error) error {
-	return &mpierr.Error{Op: op, Class: class, Comm: w.group.Name(), Peer: rank, Tag: ranks.Undefined, Err: err}
+func (w *Window) fail(op string, class error, rank int, format string, args ...any) error {
+	return mpierr.At(mpierr.On(mpierr.New(op, class, format, args...), w.group.Name()), rank, ranks.Undefined, false)
 }
 
 // change makes a step of the epochs, which rank is named in.
@@ -73,37 +111,58 @@ func (w *Window) change(op string, rank int, step func(*rma.Epochs) error) error
 		return err
 	}
 	if err := step(&w.epochs); err != nil {
-		return w.fail(op, mpierr.ErrEpoch, rank, err)
+		return w.fail(op, mpierr.ErrEpoch, rank, "%w", err)
 	}
-	w.Open.Store(w.epochs.All())
+	w.Open.Store(w.mapped && w.epochs.All())
 	return nil
 }
 
 // usable reports why a call with that rank cannot be made. mu is held.
 func (w *Window) usable(op string, rank int) error {
 	if w.state != inUse {
-		return mpierr.At(mpierr.On(mpierr.New(op, mpierr.ErrComm, "the window has been freed; use it before Free"),
-			w.group.Name()), rank, ranks.Undefined, false)
+		return w.fail(op, mpierr.ErrComm, rank, "the window has been freed; use it before Free")
 	}
 	if rank != ranks.Undefined && (rank < 0 || rank >= w.group.Size) {
-		return mpierr.At(mpierr.On(mpierr.New(op, mpierr.ErrRank, "the window has ranks 0–%d", w.group.Size-1),
-			w.group.Name()), rank, ranks.Undefined, false)
+		return w.fail(op, mpierr.ErrRank, rank, "the window has ranks 0–%d", w.group.Size-1)
 	}
 	return nil
 }
 
 // Operation reports why an operation of n elements from element at on, at a rank, cannot be made, and notes it
-// otherwise.
-func (w *Window) Operation(op string, rank int, at int64, n int) error {
-	err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) })
-	if err != nil {
-		return err
+// otherwise. It returns the memory of these elements, or, if that is not mapped here, nil and the rank.
+func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *remote, error) {
+	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) }); err != nil {
+		return nil, nil, err
 	}
-	if has := w.parts[rank].count; at < 0 || at > has || int64(n) > has-at {
-		return w.fail(op, mpierr.ErrRange, rank, fmt.Errorf("%d elements from element %d on; the window has %d elements there",
-			n, at, has))
+	var r *remote
+	if !w.mapped {
+		var err error
+		if r, err = w.reach(op, rank); err != nil {
+			return nil, nil, err
+		}
 	}
-	return nil
+	p := w.near[rank]
+	count := int64(0)
+	if p != nil {
+		count = p.count
+	} else {
+		count = r.count
+	}
+	if !rma.Within(at, int64(n), count, w.elem) {
+		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%d elements from element %d on; the window has %s there", n, at,
+			elements(count))
+	}
+	if p != nil {
+		return p.mem[int(at)*w.elem:][:n*w.elem], nil, nil
+	}
+	return nil, r, nil
+}
+
+func elements(n int64) string {
+	if n == 1 {
+		return "1 element"
+	}
+	return fmt.Sprintf("%d elements", n)
 }
 
 // messages is the context of the window's messages.
@@ -114,4 +173,15 @@ const (
 	tagPost     = iota // an exposure epoch has begun
 	tagComplete        // an access epoch is over
 	tagNote            // of PutNotify: four bytes
+	tagRequest         // rma.Request
+	tagAnswers  = 1 << 28
+	tagElements = 1 << 29 // of rma.PutAlone
+	tagsEach    = 1 << 28 // of the last two
+)
+
+const (
+	// requestMost is the longest request, and elementsMost how many bytes of elements go in one, and in an answer. What is
+	// longer is a message of its own, or several requests.
+	requestMost  = 8 << 10
+	elementsMost = requestMost - rma.RequestSize
 )

@@ -1,0 +1,193 @@
+package window
+
+import (
+	"encoding/binary"
+
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/rma"
+)
+
+// A window whose ranks do not all share a board takes requests: messages by which ranks that cannot reach this rank's
+// memory have it do what they want. The engine hands them over one at a time, under its lock (pml.Window), also while
+// this rank computes. What another rank says is hostile until it is checked here.
+
+// served is the end of a window that takes requests.
+type served struct {
+	w       *Window
+	port    *pml.Window
+	lock    rma.Queue
+	broken  bool // a rank has failed that had the lock: nobody gets it any more
+	origins map[int32]*origin
+	out     []byte // an answer that is being made
+}
+
+// origin is what is under way of a rank's requests. There is one while something is.
+type origin struct {
+	s       *served
+	rank    int32         // of the world
+	moving  int           // messages with elements that are under way
+	wrong   rma.Answer    // what the next Flush or Unlock is told
+	flushes []rma.Request // Flush and Unlock, that wait until moving is 0
+}
+
+// serve starts to take requests.
+func (w *Window) serve() {
+	s := &served{w: w, origins: map[int32]*origin{},
+		out: make([]byte, rma.AnswerSize+elementsMost)}
+	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), s)
+}
+
+// Handle implements pml.Handler.
+func (s *served) Handle(source int32, msg []byte) {
+	var r rma.Request
+	elements, err := r.Decode(msg)
+	if err != nil || s.w.group.RankOf(source) < 0 {
+		return // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
+	}
+	own := s.w.part(s.w.group.Rank)
+	elem := int64(s.w.elem)
+	inside := rma.Within(r.At, r.N, own.count, s.w.elem)
+	var mem []byte
+	if inside {
+		mem = own.mem[r.At*elem:][:r.N*elem]
+	}
+	switch r.Kind {
+	case rma.Info:
+		binary.LittleEndian.PutUint64(s.out[rma.AnswerSize:], uint64(own.count))
+		s.answer(source, r.Slot, rma.Done, 8)
+	case rma.Put:
+		s.check(source, inside, len(elements) == len(mem))
+		if inside && len(elements) == len(mem) {
+			copy(mem, elements)
+		}
+	case rma.PutAlone: // one that is outside is received into no memory, so that its sender goes on
+		s.check(source, inside, true)
+		s.port.Recv(int(source), r.Slot, mem, s.moves(source))
+	case rma.Get:
+		s.check(source, inside, true)
+		s.port.Send(int(source), r.Slot, mem, s.moves(source))
+	case rma.Update:
+		ok := len(elements) == len(mem)
+		if s.check(source, inside, ok); inside && ok && !s.w.combine(r.Op, mem, elements, nil) {
+			s.check(source, true, false)
+		}
+	case rma.Fetch:
+		switch {
+		case !inside:
+			s.answer(source, r.Slot, rma.Outside, 0)
+		case len(elements) != len(mem) && len(elements) != 0 || len(mem) > elementsMost ||
+			!s.w.combine(r.Op, mem, elements, s.out[rma.AnswerSize:][:len(mem)]):
+			s.answer(source, r.Slot, rma.Senseless, 0)
+		default:
+			s.answer(source, r.Slot, rma.Done, len(mem))
+		}
+	case rma.Swap:
+		switch {
+		case !inside:
+			s.answer(source, r.Slot, rma.Outside, 0)
+		case r.N != 1 || len(elements) != 2*len(mem) || len(mem) > 8 ||
+			!s.w.swap(mem, elements, s.out[rma.AnswerSize:][:len(mem)]):
+			s.answer(source, r.Slot, rma.Senseless, 0)
+		default:
+			s.answer(source, r.Slot, rma.Done, len(mem))
+		}
+	case rma.Lock:
+		switch {
+		case s.broken:
+			s.answer(source, r.Slot, rma.PeerFailed, 0)
+		case !s.lock.Ask(rma.Asked{Rank: source, Slot: r.Slot, Mode: rma.Mode(r.Op)}):
+			s.answer(source, r.Slot, rma.Senseless, 0)
+		default:
+			s.grant()
+		}
+	case rma.Flush, rma.Unlock:
+		if o := s.origins[source]; o != nil && o.moving > 0 {
+			o.flushes = append(o.flushes, r)
+		} else {
+			s.flushed(source, &r)
+		}
+	}
+}
+
+// check notes what the next flush of a rank is told.
+func (s *served) check(source int32, inside, ok bool) {
+	if inside && ok {
+		return
+	}
+	o := s.origin(source)
+	if o.wrong = rma.Senseless; !inside {
+		o.wrong = rma.Outside
+	}
+}
+
+func (s *served) origin(source int32) *origin {
+	o := s.origins[source]
+	if o == nil {
+		o = &origin{s: s, rank: source}
+		s.origins[source] = o
+	}
+	return o
+}
+
+// moves is told when a message with elements is over.
+func (s *served) moves(source int32) pml.Follower {
+	o := s.origin(source)
+	o.moving++
+	return o
+}
+
+// Follow implements pml.Follower.
+func (o *origin) Follow(pml.Status, error) {
+	if o.moving--; o.moving > 0 {
+		return
+	}
+	waiting := o.flushes
+	o.flushes = nil
+	for i := range waiting {
+		o.s.flushed(o.rank, &waiting[i])
+	}
+	if o.wrong == rma.Done {
+		delete(o.s.origins, o.rank)
+	}
+}
+
+// flushed answers a Flush or an Unlock.
+func (s *served) flushed(source int32, r *rma.Request) {
+	result := rma.Done
+	if o := s.origins[source]; o != nil {
+		result = o.wrong
+		o.wrong = rma.Done
+		if o.moving == 0 {
+			delete(s.origins, source)
+		}
+	}
+	if r.Kind == rma.Unlock && !s.lock.Leave(source) {
+		result = rma.Senseless
+	}
+	s.answer(source, r.Slot, result, 0)
+	s.grant()
+}
+
+// grant answers those that have the lock from now on.
+func (s *served) grant() {
+	for a, ok := s.lock.Grant(); ok; a, ok = s.lock.Grant() {
+		s.answer(a.Rank, a.Slot, rma.Done, 0)
+	}
+}
+
+// Failed implements pml.Handler.
+func (s *served) Failed(rank int32, _ error) {
+	delete(s.origins, rank)
+	waiting, had := s.lock.Failed(rank)
+	s.broken = s.broken || had
+	for _, a := range waiting {
+		s.answer(a.Rank, a.Slot, rma.PeerFailed, 0)
+	}
+	s.grant()
+}
+
+// answer sends an answer, with so many bytes of out behind the first ones.
+func (s *served) answer(to, slot int32, result rma.Answer, more int) {
+	s.out[0] = byte(result)
+	s.port.Reply(int(to), slot, s.out[:rma.AnswerSize+more])
+}

@@ -1,0 +1,161 @@
+package pml
+
+// The messages of a window. Other ranks ask this one to work on its memory, and it may be computing: whoever polls
+// takes each request, a caller or the watcher, and hands it to the window's Handler. That may start messages, of which a
+// Follower hears when they are over.
+//
+// Requests of one rank are handled in the order of their sending.
+
+// Window is what receives the requests of one context. It is open until the context is dropped.
+type Window struct {
+	e      *Engine
+	ctx    uint32
+	tag    int32
+	buf    []byte // the engine's while a receive is posted, and Handle's meanwhile
+	handle Handler
+}
+
+// Handler handles requests. Its methods are called under the engine's lock, so they neither wait nor call a method
+// of Engine. msg is a message of any length up to the buffer's, of any content.
+type Handler interface {
+	Handle(source int32, msg []byte)
+	Failed(rank int32, err error) // a rank of the world has failed, or this engine has been closed
+}
+
+// Follower hears that a message of Window.Send or Window.Recv is over, as Handler does.
+type Follower interface {
+	Follow(st Status, err error)
+}
+
+// windows are those of an engine that are open, and the messages that are over, whose Followers are to be told. These
+// are chained by next, and load.pending counts them.
+type windows struct {
+	open        []*Window
+	first, last *Request
+	telling     bool
+}
+
+// OpenWindow opens a window for the messages of a context and tag. A message that is longer than buf is lost.
+func (e *Engine) OpenWindow(ctx uint32, tag int32, buf []byte, h Handler) *Window {
+	w := &Window{e: e, ctx: ctx, tag: tag, buf: buf, handle: h}
+	e.lock()
+	defer e.unlock()
+	e.wait.rounds++ // a request may come at any time, and its rank waits for it: every arrival counts
+	e.windows.open = append(e.windows.open, w)
+	w.post()
+	e.exitCall()
+	return w
+}
+
+// post posts the receive for the next request.
+func (w *Window) post() {
+	r := w.e.requests.take()
+	r.prepareRecv(nil, w.ctx, AnySource, w.tag, w.buf)
+	r.then, r.extra = w, true
+	r.detached = true
+	w.e.load.detached++
+	w.e.load.serving++
+	w.e.start(r)
+}
+
+// Follow implements Follower: a request has come.
+func (w *Window) Follow(st Status, err error) {
+	w.e.load.serving--
+	switch {
+	case err == nil:
+		w.handle.Handle(st.Source, w.buf[:st.Bytes])
+	case w.e.dropped.has(w.ctx) || w.e.closed != nil || st.Cancelled:
+		w.e.wait.rounds--
+		w.e.windows.open = without(w.e.windows.open, w)
+		if w.e.closed != nil {
+			w.handle.Failed(int32(w.e.cfg.Rank), err)
+		}
+		return
+	}
+	w.post()
+}
+
+// Send sends a message. It is for Handle and Follow. buf is the engine's until f hears of its end.
+func (w *Window) Send(dest int, tag int32, buf []byte, f Follower) {
+	r := w.e.requests.take()
+	r.prepareSend(nil, w.ctx, dest, tag, buf, Standard)
+	w.start(r, f)
+}
+
+// Reply sends a short message of which nobody hears any more.
+func (w *Window) Reply(dest int, tag int32, buf []byte) {
+	if !w.e.links.sendNow(w.ctx, dest, tag, buf) {
+		w.Send(dest, tag, append([]byte(nil), buf...), nil)
+	}
+}
+
+// Recv receives a message, as Send sends one.
+func (w *Window) Recv(source int, tag int32, buf []byte, f Follower) {
+	r := w.e.requests.take()
+	r.prepareRecv(nil, w.ctx, source, tag, buf)
+	w.start(r, f)
+}
+
+func (w *Window) start(r *Request, f Follower) {
+	r.detached = true
+	w.e.load.detached++
+	if f != nil {
+		r.then, r.extra = f, true
+	}
+	w.e.start(r)
+}
+
+// serves reports whether r receives the requests of a window, which come from ranks that live whichever have failed.
+func (r *Request) serves() bool {
+	if !r.extra {
+		return false
+	}
+	_, is := r.then.(*Window)
+	return is
+}
+
+// over notes that r is.
+func (s *windows) over(e *Engine, r *Request) {
+	if r.next = nil; s.first == nil {
+		s.first = r
+	} else {
+		s.last.next = r
+	}
+	s.last = r
+	e.load.pending++
+	e.wakeLeader()
+}
+
+// tell tells the Followers. It returns how many messages were over.
+func (s *windows) tell(e *Engine) (n int) {
+	if s.telling {
+		return 0 // the one who tells comes to it
+	}
+	s.telling = true
+	for ; s.first != nil; n++ {
+		r := s.first
+		s.first, r.next = r.next, nil
+		e.load.pending--
+		then, st, err := r.then, r.status, r.err
+		e.requests.putBack(r)
+		then.Follow(st, err)
+	}
+	s.telling = false
+	return n
+}
+
+// failed tells the windows that a rank of the world has failed.
+func (s *windows) failed(e *Engine, rank int32, err error) {
+	for _, w := range s.open {
+		r := e.requests.take()
+		r.then, r.extra = failedPeer{w}, true
+		r.status, r.err = Status{Source: rank}, err
+		s.over(e, r)
+	}
+}
+
+// failedPeer tells a window that a rank has failed.
+type failedPeer struct{ *Window }
+
+// Follow implements Follower.
+func (f failedPeer) Follow(st Status, err error) { f.handle.Failed(st.Source, err) }

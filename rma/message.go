@@ -1,0 +1,100 @@
+package rma
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Kind is what a request asks a rank to do with its memory of a window.
+type Kind uint8
+
+const (
+	_        Kind = iota
+	Info          // answer with the number of elements
+	Put           // write the elements that follow
+	PutAlone      // write the elements of another message, which comes with tag Slot
+	Get           // send the elements in a message of their own with tag Slot
+	Update        // combine the elements that follow with those of the window
+	Fetch         // Update, and answer with the elements as they were
+	Swap          // set an element to the second of two that follow if it is the first; answer with what it was
+	Lock          // answer when the rank that asks has the lock, of Mode
+	Unlock        // answer as to Flush, and let the lock go
+	Flush         // answer when all earlier requests of the rank are done
+	kindEnd
+)
+
+var kindNames = [kindEnd]string{"none", "info", "put", "put-alone", "get", "update", "fetch", "swap", "lock", "unlock",
+	"flush"}
+
+func (k Kind) String() string {
+	if k < kindEnd {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Request is a message to the rank whose memory it is about.
+//
+//	 byte 0      1       2       4               8                     16                    24
+//	┌───────┬───────┬───────────┬───────────────┬─────────────────────┬─────────────────────┬─────────
+//	│ Kind  │ Op    │   zero    │     Slot      │         At          │          N          │ elements
+//	└───────┴───────┴───────────┴───────────────┴─────────────────────┴─────────────────────┴─────────
+//
+// All integers are little-endian.
+type Request struct {
+	Kind Kind
+	Op   uint8 // of Update and Fetch, the operator; of Lock, the Mode
+	Slot int32 // the tag of the answer, or of PutAlone's elements; 0 or more
+	At   int64 // the first element; 0 or more
+	N    int64 // how many; 0 or more
+}
+
+// RequestSize is the length of a request without its elements, and AnswerSize that of an answer: an Answer, and 7 bytes
+// that are 0.
+const (
+	RequestSize = 24
+	AnswerSize  = 8
+)
+
+// Append writes the request.
+func (r *Request) Append(b []byte) []byte {
+	b = append(b, byte(r.Kind), r.Op, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.Slot))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.At))
+	return binary.LittleEndian.AppendUint64(b, uint64(r.N))
+}
+
+// Decode reads a request and returns its elements. The error names the first field that cannot be right.
+func (r *Request) Decode(b []byte) (elements []byte, err error) {
+	if len(b) < RequestSize {
+		return nil, fmt.Errorf("rma: a request of %d bytes, at least %d are needed", len(b), RequestSize)
+	}
+	le := binary.LittleEndian
+	*r = Request{Kind(b[0]), b[1], int32(le.Uint32(b[4:])), int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:]))}
+	switch {
+	case r.Kind == 0 || r.Kind >= kindEnd:
+		return nil, fmt.Errorf("rma: a request of kind %d", b[0])
+	case b[2]|b[3] != 0:
+		return nil, fmt.Errorf("rma: a %v request has reserved bytes %#x", r.Kind, b[2:4])
+	case r.Slot < 0 || r.At < 0 || r.N < 0:
+		return nil, fmt.Errorf("rma: a %v request of %d elements from element %d on, with tag %d", r.Kind, r.N, r.At, r.Slot)
+	}
+	return b[RequestSize:], nil
+}
+
+// Answer is the first byte of an answer.
+type Answer uint8
+
+const (
+	Done       Answer = iota
+	Outside           // the elements are outside the window
+	Senseless         // the request cannot be
+	PeerFailed        // a rank has failed that had the lock
+	answerEnd
+)
+
+// Within reports whether n elements from element at on are among count, and take bytes that fit an int.
+func Within(at, n, count int64, elem int) bool {
+	return at >= 0 && n >= 0 && at <= count && n <= count-at && (elem == 0 || count <= math.MaxInt/int64(elem))
+}
