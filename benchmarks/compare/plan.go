@@ -228,13 +228,14 @@ func consumer() measurement {
 
 func late() measurement {
 	return measurement{
-		name: "late", title: "After one rank was late", program: "late", key: "µs late", seconds: 6,
+		name: "late", title: "After one rank was late", program: "late", key: "µs late", seconds: 9,
 		about: "Ten round trips of 8 bytes after one of two ranks has computed for so long, while the other one " +
 			"waited in Recv.",
-		runs: []arguments{{ranks: 2, args: "-m 30:10000 --time 0.1", quick: same}},
+		runs: []arguments{{ranks: 2, args: "-m 30:10000 --time 0.25", quick: same}},
 		columns: []column{
 			{name: "ten round trips, mean", unit: "µs", field: 1, digits: 1},
 			{name: "ten round trips, median", unit: "µs", field: 2, digits: 1},
+			{name: "ten round trips, 99th percentile", unit: "µs", field: 4, digits: 1},
 		},
 	}
 }
