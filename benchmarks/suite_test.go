@@ -43,7 +43,7 @@ var suite = []struct {
 	{"allpairs", 3, "-m 1024:16384 -i 20 -x 5 -W 2 --waitsome", "# [ ranks: 3 ] [ window size: 2 ]\n", 2, "c"},
 	{"mbw_mr", 2, "-m 1024:16384 -i 3 -x 1 -W 4 --run-ahead", "# [ pairs: 1 ] [ window size: 4 ]\n", 2, "cf"},
 	{"consumer", 2, "-m 1024:16384 -i 3 -x 1", "# [ computation: 7µs a message ]\n", 2, ""},
-	{"late", 2, "-i 3 --warm-time 0.01", "# [ round trips: 10 ]\n", 3, ""},
+	{"late", 2, "-i 3 --warm-time 0.01", "# [ round trips: 10 ]\n", 4, ""},
 	{"halo", 3, "-m 20:2000 -i 10 --warm-time 0.01", "# [ ranks: 3 ] [ halo: 4096 bytes ]\n", 6, ""},
 	{"overlap", 2, "-m 1024:16384 -i 1 -x 0", "Isend Overlap(%)", 8, ""},
 	{"collective", 3, "alltoall -m 1024:16384 -i 3 -x 1", "# OSU MPI All-to-All Personalized Exchange Latency Test",
