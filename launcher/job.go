@@ -37,6 +37,8 @@ type Job struct {
 	// Alone says that this process does nothing else than run the job. It catches signals, and kills any child process
 	// that is left at the end.
 	Alone bool
+	// Announced says that the caller has told the user what there is to know before the start.
+	Announced bool
 	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
 	// process.
 	Cleaner []string

@@ -240,6 +240,9 @@ func (r *run) print(a action) {
 
 // announce says before the start what the user should know.
 func (r *run) announce() {
+	if r.job.Announced {
+		return
+	}
 	if r.plan.Over {
 		of := ""
 		if r.parent != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/tuned"
@@ -44,6 +45,25 @@ func findTuned(set settings.Values, c *collectives.Choice) (*tuned.File, error) 
 		return nil, err
 	}
 	return f, c.Tune(f.Collectives)
+}
+
+// Here is this machine, to compare with the one that was measured.
+func Here(set settings.Values) tuned.Here {
+	m := cpuset.ReadMachine()
+	h := tuned.Here{CPU: m.Model, Online: m.CPUs, Transports: set.Transports}
+	if h.Transports == nil {
+		h.Transports = auto()
+	}
+	return h
+}
+
+// warnElsewhere says that a tuned file was measured on another machine. Its lines hold all the same: all ranks of a job
+// choose alike, and only all of them together could agree on leaving the file out.
+func (c *config) warnElsewhere() {
+	if why := c.tuned.Elsewhere(Here(c.set)); why != "" {
+		warnings().Warn("the tuned file was measured on another machine, and holds all the same; measure this one with "+
+			"gorun tune, or set "+tuned.Variable+"="+tuned.Off, "file", tunedName(c.tuned), "measured", why)
+	}
 }
 
 // compareTuned compares this rank's tuned file with the next rank's: ranks that choose by other lines would wait for

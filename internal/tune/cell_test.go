@@ -43,14 +43,41 @@ func TestGains(t *testing.T) {
 	lost := func(bytes int64) Cell { return cell(bytes, rounds(5, 10), rounds(5, 10), rounds(5, 10), rounds(5, 10)) }
 	less := cell(1, rounds(5, 20), rounds(5, 20), rounds(5, 16), rounds(5, 20))
 	for _, passes := range [][2][]Cell{{{won(1)}, {less}}, {{less}, {won(1)}}} {
-		g := Gains(passes[0], passes[1])
+		g, _ := Gains(passes[0], passes[1])
 		if len(g) != 1 || g[0].Ratio != 0.8 || g[0].Table != 20 || g[0].Tuned != 16 {
 			t.Errorf("the pass that gains less: %+v", g)
 		}
 	}
-	gains := Gains([]Cell{won(1), won(2), lost(4)}, []Cell{won(1), lost(2), won(4)})
-	if len(gains) != 1 || gains[0].Bytes != 1 || gains[0].To != "shared" || gains[0].From != "direct" || gains[0].Ratio != 0.5 {
+	gains, noisy := Gains([]Cell{won(1), won(2), lost(4)}, []Cell{won(1), lost(2), won(4)})
+	if len(noisy) != 0 || len(gains) != 1 || gains[0].Bytes != 1 || gains[0].To != "shared" || gains[0].From != "direct" || gains[0].Ratio != 0.5 {
 		t.Errorf("%+v", gains)
+	}
+}
+
+// A gain that is smaller than the noise of its cell, in either pass, is left alone and named.
+func TestNoisyGains(t *testing.T) {
+	won := cell(1, rounds(5, 10), rounds(5, 10), rounds(5, 5), rounds(5, 10))
+	noisy := cell(1, rounds(5, 10), rounds(5, 13), rounds(5, 8.5), rounds(5, 20)) // 0.74 of the mean, and 30 % of noise
+	quiet := cell(1, rounds(5, 10), rounds(5, 12), rounds(5, 8.5), rounds(5, 20)) // 0.77, and 20 %
+	for name, c := range map[string]struct {
+		first, second []Cell
+		gains, noisy  int
+	}{
+		"first":       {[]Cell{noisy}, nil, 0, 1},
+		"second":      {[]Cell{won}, []Cell{noisy}, 0, 1},
+		"neither":     {[]Cell{quiet}, []Cell{won}, 1, 0},
+		"no time":     {[]Cell{won}, nil, 0, 0},
+		"first alone": {[]Cell{noisy}, []Cell{won}, 0, 1},
+	} {
+		gains, left := Gains(c.first, c.second)
+		if len(gains) != c.gains || len(left) != c.noisy {
+			t.Errorf("%s: gains %+v, noisy %+v", name, gains, left)
+		}
+		for _, g := range left {
+			if g.To != "shared" || g.Noise < 0.29 || g.Noise > 0.31 || g.Ratio < 0.73 || g.Ratio > 0.75 {
+				t.Errorf("%s: %+v", name, g)
+			}
+		}
 	}
 }
 

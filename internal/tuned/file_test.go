@@ -73,6 +73,45 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
+// A file that no reader would take is not written in place of one that they take.
+func TestWriteTooMuch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tuned.json")
+	if err := file.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	long := file
+	for range 400 {
+		long.Collectives = append(long.Collectives, file.Collectives[0])
+	}
+	if err := long.Write(path); err == nil || !strings.Contains(err.Error(), "longer than 65536 bytes; remove lines from it") {
+		t.Error(err)
+	}
+	if f, err := Read(path); err != nil || f.Digest() != file.Digest() {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// Only what both machines name is compared.
+func TestElsewhere(t *testing.T) {
+	here := Here{CPU: "A", Online: 4, Transports: []string{"shm", "tcp"}}
+	for _, c := range []struct {
+		measured Host
+		here     Here
+		want     string
+	}{
+		{Host{CPU: "A", Online: 4, CPUs: 2, Transport: "shm"}, here, ""},
+		{Host{CPUs: 2, Host: "other"}, here, ""},
+		{Host{CPU: "B", Online: 8, Transport: "ucx"}, Here{}, ""},
+		{Host{CPU: "B\n", Online: 4}, here, `CPU "B\n", here "A"`},
+		{Host{CPU: "A", Online: 8, Transport: "ucx"}, here, `8 CPUs, here 4; over "ucx", here over shm, tcp`},
+	} {
+		f := File{Host: c.measured}
+		if got := f.Elsewhere(c.here); got != c.want {
+			t.Errorf("%+v at %+v: %q, want %q", c.measured, c.here, got, c.want)
+		}
+	}
+}
+
 // Every text is either a whole file or an error that says where it is wrong.
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
@@ -92,6 +131,7 @@ func TestParseErrors(t *testing.T) {
 		`{"version": 1, "collectives": [{"operation": "bcast", "algorithm": "chain", "cpus": "any"}]}`: `entry 1: over: it is ` +
 			`missing; write one of any, shm, net`,
 		`{"version": 1, "collectives": [{}` + strings.Repeat(`,{}`, mostLines) + `]}`: `at most 512 are read`,
+		`{"version": 1, "measured": {"cpu": "` + strings.Repeat("x", 201) + `"}}`:     `measured: cpu or transport is longer`,
 		`{"version": 1}` + strings.Repeat(" ", mostText):                              `it is longer than 65536 bytes`,
 	} {
 		f, err := Parse([]byte(text))
