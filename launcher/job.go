@@ -61,10 +61,11 @@ const maxRanks = 1 << 16
 
 // Plan is a job laid out on its hosts, or the part of one host.
 type Plan struct {
-	World  int          // all ranks of the job
-	Specs  []procs.Spec // of the ranks that this process starts; of all that it has agents start, without what is the host's
-	Remote bool         // agents start the ranks
-	Slurm  bool         // srun starts the agents
+	World int // all ranks of the job
+	// Of the ranks that this process starts; of all that it has agents start, without what is the host's.
+	Specs  []procs.Spec
+	Remote bool // agents start the ranks
+	Slurm  bool // srun starts the agents
 	Host   string
 	Layout *place.Layout
 	CPUs   cpuset.Host

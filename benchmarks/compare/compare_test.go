@@ -310,8 +310,8 @@ func TestIndexNamesBothEnds(t *testing.T) {
 	r, _ := known()
 	text := index([]*result{r}, "")
 	for _, want := range []string{
-		"| [Latency](latency.md) | one way, lower is better | 0.56 at 8 to 0.70 at 512 bytes; none at 1 of 3 | – | 2 of 2, 100 % | " +
-			"2 of 2, 100 % |\n",
+		"| [Latency](latency.md) | one way, lower is better | 0.56 at 8 to 0.70 at 512 bytes; none at 1 of 3 | – | " +
+			"2 of 2, 100 % | 2 of 2, 100 % |\n",
 		"- Abacus, 2 CPUs",
 		"![Latency](latency.svg)",
 	} {

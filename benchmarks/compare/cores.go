@@ -58,8 +58,8 @@ func roomyCollectives(ranks int) measurement {
 func pairsLatency(pairs int) measurement {
 	m := multiLatency()
 	m.title, m.sizes, m.seconds, m.quickTime = "Latency, "+pairsText(pairs)+" at once", true, 7, 4
-	m.about = "Ping-pong with blocking Send and Recv of " + pairsText(pairs) + " of ranks at the same time, the mean of " +
-		"all." + aCoreEach
+	m.about = "Ping-pong with blocking Send and Recv of " + pairsText(pairs) + " of ranks at the same time, the mean " +
+		"of all." + aCoreEach
 	m.runs = []arguments{{ranks: 2 * pairs, args: fmt.Sprintf("-p %d -m 1:1048576 --time 0.02", pairs),
 		quick: fmt.Sprintf("-p %d -m 1:1048576 --time 0.01 --warm-time 0.3", pairs)}}
 	return m
@@ -69,8 +69,8 @@ func pairsLatency(pairs int) measurement {
 func pairsRate(pairs int) measurement {
 	m := messageRate()
 	m.title, m.sizes, m.seconds, m.quickTime = "Bandwidth and message rate, "+pairsText(pairs)+" at once", true, 8, 5
-	m.about = "Bytes and messages a second of " + pairsText(pairs) + " of ranks together, windows of 64, each of them " +
-		"answered; MB are 10^6 bytes." + aCoreEach
+	m.about = "Bytes and messages a second of " + pairsText(pairs) + " of ranks together, windows of 64, each of " +
+		"them answered; MB are 10^6 bytes." + aCoreEach
 	m.runs = []arguments{{ranks: 2 * pairs, args: fmt.Sprintf("-p %d -W 64 -m 1:1048576 --time 0.02", pairs),
 		quick: fmt.Sprintf("-p %d -W 64 -m 1:1048576 --time 0.01 --warm-time 0.3", pairs)}}
 	rate := m.columns[0]
@@ -82,7 +82,8 @@ func pairsRate(pairs int) measurement {
 func roomyFanIn(cores int) measurement {
 	m := fan("fan_in", "to rank 0 from")
 	m.title, m.sizes, m.seconds, m.quickTime = fmt.Sprintf("Message rate to rank 0 from %d", cores-1), true, 15, 5
-	m.about = fmt.Sprintf("Messages a second to rank 0 from %d other ranks, windows of 64 with each.", cores-1) + aCoreEach
+	m.about = fmt.Sprintf("Messages a second to rank 0 from %d other ranks, windows of 64 with each.", cores-1) +
+		aCoreEach
 	m.runs = []arguments{{ranks: cores, args: "-W 64 -m 1:4194304 --time 0.02",
 		quick: "-W 64 -m 1:65536 --time 0.01 --warm-time 0.3"}}
 	return m
@@ -111,9 +112,9 @@ func checkCores(cores, cpus, here int) error {
 	case cores < 2:
 		return fmt.Errorf("-cores %d: at least 2, the ranks of a pair", cores)
 	case cores > here:
-		return fmt.Errorf("-cores %d: this process may use %d cores (%d CPUs), and each of %d ranks needs a core of its "+
-			"own; give a smaller number, or let the process use more CPUs (taskset, the container's limit, GOMAXPROCS)",
-			cores, here, cpus, cores)
+		return fmt.Errorf("-cores %d: this process may use %d cores (%d CPUs), and each of %d ranks needs a core of "+
+			"its own; give a smaller number, or let the process use more CPUs (taskset, the container's limit, "+
+			"GOMAXPROCS)", cores, here, cpus, cores)
 	}
 	return nil
 }

@@ -84,10 +84,11 @@ func index(results []*result, summary string) string {
 // ratios is the table of all ratios and of the shares of cells that reach a goal.
 func ratios(results []*result) string {
 	var b strings.Builder
-	b.WriteString("## Ratios\n\nA ratio is ours / the best peer, or the library that the page names; the fourth column " +
-		"is ours / the limit where one was measured. Each ratio is the median over the rounds of the ratios within a " +
-		"round. The table has the least and the greatest of all rows. The last two columns count the rows whose time is " +
-		"at most 0.8 and at most 1.0 of the best peer's, or whose rate is at least 1/0.8 and at least 1.0 of it.\n\n")
+	b.WriteString("## Ratios\n\nA ratio is ours / the best peer, or the library that the page names; the fourth " +
+		"column is ours / the limit where one was measured. Each ratio is the median over the rounds of the ratios " +
+		"within a round. The table has the least and the greatest of all rows. The last two columns count the rows " +
+		"whose time is at most 0.8 and at most 1.0 of the best peer's, or whose rate is at least 1/0.8 and at least " +
+		"1.0 of it.\n\n")
 	writeRow(&b, []string{"measurement", "", "to the best peer", "to the limit", "≤ 0.8", "≤ 1.0"})
 	b.WriteString("|:-|:-|:-|:-|-:|-:|\n")
 	var total share

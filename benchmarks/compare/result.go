@@ -375,8 +375,8 @@ func readResult(dir, name string, cores int) (*result, error) {
 // -cores, for which the same name is another measurement.
 func (r *result) check(path string, cores int) error {
 	if r.Cores != cores {
-		return fmt.Errorf("%s: measured with -cores %d, and asked for is -cores %d (0: the whole set, the default); give "+
-			"-cores %[2]d, or another folder", path, r.Cores, cores)
+		return fmt.Errorf("%s: measured with -cores %d, and asked for is -cores %d (0: the whole set, the default); "+
+			"give -cores %[2]d, or another folder", path, r.Cores, cores)
 	}
 	n := len(r.Library)
 	for _, s := range r.Runs {

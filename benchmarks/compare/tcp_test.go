@@ -58,7 +58,8 @@ func TestTableWithTheSocket(t *testing.T) {
 	}
 	text := index([]*result{r}, "")
 	for _, want := range []string{
-		"| one way, lower is better | 0.83 at 1 to 0.92 at 65536 bytes | 1.25 at 1 to 1.38 at 65536 bytes | 0 of 3, 0 % | 3 of 3, 100 % |\n",
+		"| one way, lower is better | 0.83 at 1 to 0.92 at 65536 bytes | 1.25 at 1 to 1.38 at 65536 bytes | " +
+			"0 of 3, 0 % | 3 of 3, 100 % |\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the index has no %q:\n%s", want, text)

@@ -137,14 +137,15 @@ func (f *tuneFlags) run(stdout, stderr *os.File) (int, error) {
 		return code, err
 	}
 	if len(t.first) == 0 { // a file without lines would replace an earlier one
-		return 1, fmt.Errorf("nothing is measured after %s, and nothing is written; use a longer --time, or fewer ranks",
-			shortTime(time.Duration(f.time)))
+		return 1, fmt.Errorf("nothing is measured after %s, and nothing is written; use a longer --time, or fewer "+
+			"ranks", shortTime(time.Duration(f.time)))
 	}
 	host, _ := os.Hostname()
 	eager, _, _ := tune.Eager(t.eager)
 	r := tune.Result{Via: t.via, CPUs: t.cpus, First: t.first, EagerMax: eager.Limit, Eager: len(t.eager) > 0,
-		Host: tuned.Host{Host: host, CPU: here.Model, Online: here.CPUs, CPUs: cpus, Ranks: ranks, Crowded: ranks > cpus,
-			Transport: t.transport, Date: time.Now().UTC().Format(time.RFC3339), Gorun: version()}}
+		Host: tuned.Host{Host: host, CPU: here.Model, Online: here.CPUs, CPUs: cpus, Ranks: ranks,
+			Crowded: ranks > cpus, Transport: t.transport, Date: time.Now().UTC().Format(time.RFC3339),
+			Gorun: version()}}
 	r.Gains, r.Noisy = tune.Gains(t.first, t.second)
 	file, count := r.File(old)
 	if err := f.print(stdout, &t, &r, file, count, path); err != nil || f.dryRun {
@@ -182,8 +183,8 @@ func (f *tuneFlags) path() (string, error) {
 	return path, nil
 }
 
-// earlier is the file to which the result is added; nil: there is none. A file of another machine, or one that cannot be
-// read, is replaced, and this says so while Ctrl-C still keeps it.
+// earlier is the file to which the result is added; nil: there is none. A file of another machine, or one that cannot
+// be read, is replaced, and this says so while Ctrl-C still keeps it.
 func earlier(path string, here cpuset.Machine, stderr io.Writer) *tuned.File {
 	old, err := tuned.Read(path)
 	switch {
@@ -194,13 +195,15 @@ func earlier(path string, here cpuset.Machine, stderr io.Writer) *tuned.File {
 		return nil
 	}
 	if why := old.Elsewhere(tuned.Here{CPU: here.Model, Online: here.CPUs}); why != "" {
-		fmt.Fprintf(stderr, "gorun tune: the result will replace %s, which was measured on another machine: %s\n", path, why)
+		fmt.Fprintf(stderr, "gorun tune: the result will replace %s, which was measured on another machine: %s\n", path,
+			why)
 		return nil
 	}
 	return old
 }
 
-// measure runs the jobs. It returns the code of the first job that fails or is interrupted; gorun has printed the cause.
+// measure runs the jobs. It returns the code of the first job that fails or is interrupted; gorun has printed the
+// cause.
 func (t *tuning) measure(ranks int, all time.Duration, environ []string, stderr *os.File) (code int, err error) {
 	j := tune.Job{Time: all, Step: 4}
 	rounds := 0
@@ -348,8 +351,8 @@ func (f *tuneFlags) print(w io.Writer, t *tuning, found *tune.Result, file *tune
 	}
 	fmt.Fprintf(w, "Measured: %d cells of an operation and a size, %d ranks on %d CPUs, over %s.\n", len(t.first),
 		file.Host.Ranks, file.Host.CPUs, t.transport)
-	fmt.Fprintf(w, "Noise: the library's choice measured twice differs by %.1f %% (median of cells; largest %.0f %%).\n",
-		100*r.Noise, 100*r.NoiseMost)
+	fmt.Fprintf(w, "Noise: the library's choice measured twice differs by %.1f %% (median of cells; largest %.0f "+
+		"%%).\n", 100*r.Noise, 100*r.NoiseMost)
 	if r.NotMeasured > 0 {
 		fmt.Fprintf(w, "Not measured for lack of time: %d cells. A longer --time reaches them.\n", r.NotMeasured)
 	}
@@ -422,8 +425,10 @@ func printEarlier(w io.Writer, count tune.Earlier, ranks int) {
 		text  string
 	}{
 		{count.Other, "lines of the file are for other ranks, and stay"},
-		{count.Kept, fmt.Sprintf("lines for %d ranks stay, since this run has not measured their sizes, or found noise", ranks)},
-		{count.Removed, fmt.Sprintf("lines for %d ranks are gone, since this run has measured their sizes again", ranks)},
+		{count.Kept, fmt.Sprintf("lines for %d ranks stay, since this run has not measured their sizes, or found "+
+			"noise", ranks)},
+		{count.Removed, fmt.Sprintf("lines for %d ranks are gone, since this run has measured their sizes again",
+			ranks)},
 	} {
 		if part.lines > 0 {
 			fmt.Fprintf(w, "From before: %d %s.\n", part.lines, part.text)

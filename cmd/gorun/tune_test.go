@@ -104,8 +104,8 @@ func TestTuneAdds(t *testing.T) {
 	j, dir := tuneJob(t, "--time", "1s", "-n", "2")
 	path := filepath.Join(dir, "gorun", "tuned.json")
 	old := tuned.File{Version: tuned.Version, EagerMax: 4096, Host: tuned.Host{Ranks: 64, Transport: "shm"},
-		Collectives: []collectives.Line{{Operation: "reduce", LeastBytes: 1, Bytes: 2, LeastRanks: 33, Ranks: 64, Via: "shm",
-			CPUs: "any", Algorithm: "chain"}}}
+		Collectives: []collectives.Line{{Operation: "reduce", LeastBytes: 1, Bytes: 2, LeastRanks: 33, Ranks: 64,
+			Via: "shm", CPUs: "any", Algorithm: "chain"}}}
 	if err := old.Write(path); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,8 @@ func TestTuneAdds(t *testing.T) {
 		f.EagerMax != 4096 || f.Host.Online < 1 || f.Host.CPU != cpuset.ReadMachine().Model {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if want := "From before: 1 lines of the file are for other ranks, and stay."; !strings.Contains(j.out.String(), want) {
+	const want = "From before: 1 lines of the file are for other ranks, and stay."
+	if !strings.Contains(j.out.String(), want) {
 		t.Errorf("no %q in\n%s", want, j.out.String())
 	}
 }
@@ -124,8 +125,8 @@ func TestTuneAdds(t *testing.T) {
 func TestTuneReplaces(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{"version": 1, "measured": {"online_cpus": 5000}, "eager_max": 4096}`: ", which was measured on another machine: 5000 " +
-			"CPUs, here ",
+		`{"version": 1, "measured": {"online_cpus": 5000}, "eager_max": 4096}`: ", which was measured on another " +
+			"machine: 5000 CPUs, here ",
 		"{\n}": ", which cannot be read: version: it is missing",
 	} {
 		j, dir := tuneJob(t, "--time", "1s", "-n", "2")
@@ -256,7 +257,8 @@ func TestPrintTuned(t *testing.T) {
 		return collectives.Line{Operation: "reduce", LeastBytes: least, Bytes: most, Via: "shm", CPUs: "crowded",
 			Algorithm: "binomial"}
 	}
-	f := &tuned.File{Path: "/f", Collectives: []collectives.Line{line(256<<10, 1<<20-1), line(1<<20, 1<<20), line(1, 511)}}
+	f := &tuned.File{Path: "/f", Collectives: []collectives.Line{line(256<<10, 1<<20-1), line(1<<20, 1<<20),
+		line(1, 511)}}
 	for _, c := range []struct {
 		roomy bool
 		want  []string

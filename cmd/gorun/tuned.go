@@ -38,8 +38,8 @@ func handTuned(job *launcher.Job, programs []*program.Program) error {
 			app.Env = append(app.Env, tuned.Variable+"="+f.Text())
 		}
 		if name, other := nameOf(files[0]), nameOf(f); i > 0 && digestOf(files[0]) != digestOf(f) {
-			return usageError{fmt.Errorf("%s has %s, and %s has %s: all ranks of a job choose algorithms by the same lines; "+
-				"set %s for the whole job", job.Apps[0].Name, name, app.Name, other, tuned.Variable)}
+			return usageError{fmt.Errorf("%s has %s, and %s has %s: all ranks of a job choose algorithms by the same "+
+				"lines; set %s for the whole job", job.Apps[0].Name, name, app.Name, other, tuned.Variable)}
 		}
 	}
 	return nil

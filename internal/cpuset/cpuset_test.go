@@ -120,7 +120,8 @@ func TestMachine(t *testing.T) {
 			"processor\t: 0\nmodel\t\t: 143\nmodel name\t: Abacus @ 1 Hz\n\nprocessor\t: 1\nmodel name\t: Other\n"},
 			Machine{"Abacus @ 1 Hz", 5}},
 		"arm64": {[]string{"sys/devices/system/cpu/online", "0\n", "proc/cpuinfo",
-			"processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n\nprocessor\t: 1\nCPU part\t: 0x1\n"},
+			"processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n\nprocessor\t: 1\nCPU " +
+				"part\t: 0x1\n"},
 			Machine{"0x41 0xd0c", 1}},
 		"unknown": {nil, Machine{}},
 		"wrong":   {[]string{"sys/devices/system/cpu/online", "all\n"}, Machine{}},

@@ -99,7 +99,8 @@ func TestTunedFile(t *testing.T) {
 	}
 }
 
-// The eager limit of a tuned file holds over the transport with which it was measured, unless a setting has another one.
+// The eager limit of a tuned file holds over the transport with which it was measured, unless a setting has another
+// one.
 func TestTunedEagerMax(t *testing.T) {
 	t.Parallel()
 	file := writeTuned(t, `{"version": 1, "measured": {"transport": "shm"}, "collectives": [], "eager_max": 3000}`,

@@ -9,8 +9,8 @@ import (
 )
 
 func lineOf(o string, least, most int64, ranks int, cpus, algorithm string) collectives.Line {
-	return collectives.Line{Operation: o, LeastBytes: least, Bytes: most, LeastRanks: ranks/2 + 1, Ranks: ranks, Via: "shm",
-		CPUs: cpus, Algorithm: algorithm}
+	return collectives.Line{Operation: o, LeastBytes: least, Bytes: most, LeastRanks: ranks/2 + 1, Ranks: ranks,
+		Via: "shm", CPUs: cpus, Algorithm: algorithm}
 }
 
 // A run adds its lines to those of runs with other numbers of ranks, and to those for other CPUs or of a user. It
@@ -25,7 +25,8 @@ func TestResultFile(t *testing.T) {
 	old := &tuned.File{Version: tuned.Version, Host: tuned.Host{Ranks: 8, Transport: "shm"}, EagerMax: 4096,
 		Collectives: []collectives.Line{byHand, two, roomy, again, noise, unmeasured, eight}}
 	r := Result{Via: "shm", CPUs: "crowded", Host: tuned.Host{Ranks: 4, Transport: "shm", Date: "now"},
-		First: []Cell{{Operation: "bcast", Bytes: 1024}, {Operation: "bcast", Bytes: 2048}, {Operation: "reduce", Bytes: 1024}},
+		First: []Cell{{Operation: "bcast", Bytes: 1024}, {Operation: "bcast", Bytes: 2048},
+			{Operation: "reduce", Bytes: 1024}},
 		Gains: []Gain{{Operation: "bcast", Bytes: 2048, To: "direct"}},
 		Noisy: []Gain{{Operation: "reduce", Bytes: 1024, To: "direct"}}}
 	found := lineOf("bcast", 2048, 2048, 4, "crowded", "direct")

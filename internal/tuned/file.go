@@ -47,8 +47,8 @@ type File struct {
 	EagerMax int64 `json:"eager_max,omitempty"`
 }
 
-// Host says where, when and how the last of the runs measured whose lines the file has. It tells readers; only Transport
-// has an effect, on EagerMax.
+// Host says where, when and how the last of the runs measured whose lines the file has. It tells readers; only
+// Transport has an effect, on EagerMax.
 type Host struct {
 	Host      string `json:"host,omitempty"`
 	CPU       string `json:"cpu,omitempty"`         // the model
@@ -238,7 +238,8 @@ func plain(err error) string {
 	value, _, _ := strings.Cut(kind.Value, " ") // "number 1.5" has the number too
 	wanted := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Int64: "a whole number",
 		reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "a list", reflect.Struct: "an object"}
-	return fmt.Sprintf("%s: it is of type %s; write %s", cmp.Or(kind.Field, "the file"), value, wanted[kind.Type.Kind()])
+	return fmt.Sprintf("%s: it is of type %s; write %s", cmp.Or(kind.Field, "the file"), value,
+		wanted[kind.Type.Kind()])
 }
 
 // lineOf is the line of the text at which an error is. JSON says of some errors where they are, and the decoder stands

@@ -14,8 +14,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(proc.Main(m)) }
 
 var file = File{Version: Version, Host: Host{Host: "this", CPUs: 2, Ranks: 4, Crowded: true, Transport: "shm"},
-	Collectives: []collectives.Line{{Operation: "bcast", LeastBytes: 1024, Bytes: 65536, LeastRanks: 3, Ranks: 4, Via: "shm",
-		CPUs: "crowded", Algorithm: "shared"}}, EagerMax: 8192}
+	Collectives: []collectives.Line{{Operation: "bcast", LeastBytes: 1024, Bytes: 65536, LeastRanks: 3, Ranks: 4,
+		Via: "shm", CPUs: "crowded", Algorithm: "shared"}}, EagerMax: 8192}
 
 // A file that was written is read again, also as the text that ranks get, and then says where it was.
 func TestWriteAndFind(t *testing.T) {
@@ -32,7 +32,8 @@ func TestWriteAndFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []*File{read, handed} {
-		if f.Path != path || f.Host != file.Host || f.EagerMax != 8192 || f.Digest() != file.Digest() || len(f.Collectives) != 1 {
+		if f.Path != path || f.Host != file.Host || f.EagerMax != 8192 || f.Digest() != file.Digest() ||
+			len(f.Collectives) != 1 {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -49,7 +50,8 @@ func TestWriteAndFind(t *testing.T) {
 	if f, err := Find("", places); f == nil || f.Path != path || err != nil {
 		t.Errorf("found: %+v, %v", f, err)
 	}
-	places[0] = filepath.Join(path, strings.Repeat("n", 300)) // an error of another kind, as of a folder without permission
+	// An error of another kind, as of a folder without permission.
+	places[0] = filepath.Join(path, strings.Repeat("n", 300))
 	if f, err := Find("", places[:2]); f != nil || err != nil {
 		t.Errorf("none: %+v, %v", f, err)
 	}
@@ -83,7 +85,8 @@ func TestWriteTooMuch(t *testing.T) {
 	for range 400 {
 		long.Collectives = append(long.Collectives, file.Collectives[0])
 	}
-	if err := long.Write(path); err == nil || !strings.Contains(err.Error(), "longer than 65536 bytes; remove lines from it") {
+	err := long.Write(path)
+	if err == nil || !strings.Contains(err.Error(), "longer than 65536 bytes; remove lines from it") {
 		t.Error(err)
 	}
 	if f, err := Read(path); err != nil || f.Digest() != file.Digest() {
@@ -144,8 +147,8 @@ func TestParseErrors(t *testing.T) {
 // What is no regular file is not read: a pipe would hang.
 func TestNoFile(t *testing.T) {
 	for _, path := range []string{os.DevNull, t.TempDir()} {
-		if _, err := Find(path, nil); err == nil || !strings.Contains(err.Error(), path+" (named by GORUN_TUNED): it is not a "+
-			"regular file; mend it, write it anew with `gorun tune`, or set GORUN_TUNED=off") {
+		if _, err := Find(path, nil); err == nil || !strings.Contains(err.Error(), path+" (named by GORUN_TUNED): it "+
+			"is not a regular file; mend it, write it anew with `gorun tune`, or set GORUN_TUNED=off") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
