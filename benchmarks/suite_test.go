@@ -262,7 +262,8 @@ func checkRefused(t *testing.T, bin string) {
 		{2, "latency --waitsome", "unknown flag: --waitsome"},
 	} {
 		stdout, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
-		lines := strings.Count(stderr, "\n") - strings.Count("\n"+stderr, "\ngorun: ") // the lines that ranks have written
+		// The lines that ranks have written.
+		lines := strings.Count(stderr, "\n") - strings.Count("\n"+stderr, "\ngorun: ")
 		if err == nil || stdout != "" || strings.Count(stderr, c.want) != 1 || lines != 1 {
 			t.Errorf("%s: %v, printed %q and %q, want %q once", c.command, err, stdout, stderr, c.want)
 		}

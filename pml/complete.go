@@ -421,16 +421,12 @@ func (r *Request) restart() {
 		return
 	}
 	if r.op == opSend && r.mode == Standard {
-		if p := e.links.peers[k.source]; p != nil && k.buf.Len <= p.out.Sure &&
-			p.out.Send(r.recv.Ctx, k.tag, k.buf.Bytes()) { // the usual case of what follows
+		if p := e.links.peers[k.source]; p.sure(k.buf.Len, Standard) && p.out.Send(r.recv.Ctx, k.tag, k.buf.Bytes()) {
 			r.sentAs(int(k.source), k.tag, k.buf.Len)
 			e.links.sent(k.buf.Len)
 			return
 		}
-		if r.announce = e.links.follows(int(k.source), k.buf.Len); !r.announce &&
-			(e.links.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) ||
-				e.links.sendAgain(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes())) {
-			r.sentAs(int(k.source), k.tag, k.buf.Len)
+		if e.links.sendUnawaited(r, r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes(), Standard) {
 			return
 		}
 	}

@@ -70,17 +70,13 @@ const (
 	quickShare = 0.7               // of the time of a run
 )
 
-// plan is the set. Each program warms up for 0.7 s once, so that all sizes are measured by one run.
-func plan(quick bool) []measurement {
-	all := []measurement{
-		latency(), latencyAlloc(), latencyPersistent(), multiLatency(),
-		bandwidth("bw", "Bandwidth", "from one rank to another", 7),
-		bandwidth("bibw", "Bandwidth, both directions at once", "of both directions together", 8),
-		bandwidthPersistent(), messageRate(), runAhead(), fan("fan_in", "to rank 0 from"),
-		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
-		allPairsSome(), early(), first(), idle(), start(), overlap(),
+// plan is the set, or that of -cores where cores is not 0. Each program warms up for 0.7 s once, so that all sizes are
+// measured by one run.
+func plan(quick bool, cores int) []measurement {
+	all := wholePlan()
+	if cores > 0 {
+		all = coresPlan(cores)
 	}
-	all = slices.Concat(all, collectivePlan(), tcpPlan(), ucxPlan(), rdmaPlan())
 	var kept []measurement
 	for _, m := range all {
 		if m.limit == 0 {
@@ -97,6 +93,18 @@ func plan(quick bool) []measurement {
 		}
 	}
 	return kept
+}
+
+func wholePlan() []measurement {
+	all := []measurement{
+		latency(), latencyAlloc(), latencyPersistent(), multiLatency(),
+		bandwidth("bw", "Bandwidth", "from one rank to another", 7),
+		bandwidth("bibw", "Bandwidth, both directions at once", "of both directions together", 8),
+		bandwidthPersistent(), messageRate(), runAhead(), fan("fan_in", "to rank 0 from"),
+		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
+		allPairsSome(), early(), first(), idle(), start(), overlap(),
+	}
+	return slices.Concat(all, collectivePlan(), tcpPlan(), ucxPlan(), rdmaPlan())
 }
 
 // makeQuick keeps the runs that have arguments for -quick, with these.

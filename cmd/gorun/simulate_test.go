@@ -179,15 +179,16 @@ func TestSimulateMeasured(t *testing.T) {
 func TestInfoCollectives(t *testing.T) {
 	for _, roomy := range []bool{false, true} {
 		lines := 0
-		err := collectives.Print(io.Discard, roomy, costHeads, func(a *collectives.Algorithm, p collectives.Params) []string {
-			lines++
-			columns, o := cost(a, p), a.Operation
-			hasSchedule := a.Needs&collectives.OnBoard == 0 && !o.Neighborhood() && o != collectives.InterAllreduce
-			if len(columns) != len(costHeads) || (columns[1] != "") != hasSchedule {
-				t.Errorf("the costs of %v for %d bytes on %d ranks are %q", a, p.Count, p.Size, columns)
-			}
-			return columns
-		})
+		err := collectives.Print(io.Discard, roomy, costHeads,
+			func(a *collectives.Algorithm, p collectives.Params) []string {
+				lines++
+				columns, o := cost(a, p), a.Operation
+				hasSchedule := a.Needs&collectives.OnBoard == 0 && !o.Neighborhood() && o != collectives.InterAllreduce
+				if len(columns) != len(costHeads) || (columns[1] != "") != hasSchedule {
+					t.Errorf("the costs of %v for %d bytes on %d ranks are %q", a, p.Count, p.Size, columns)
+				}
+				return columns
+			})
 		if err != nil || lines == 0 {
 			t.Errorf("%d lines, %v", lines, err)
 		}
@@ -217,7 +218,8 @@ func TestWhichLines(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--ranks", "2"}, {"--collectives", "--ranks", "0"},
 		{"--collectives", "--json", "--ranks", "2"}} {
-		if got := call(t, append([]string{"info"}, args...)...); got.code != 2 || !strings.Contains(got.err, "--ranks") {
+		if got := call(t, append([]string{"info"}, args...)...); got.code != 2 ||
+			!strings.Contains(got.err, "--ranks") {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
