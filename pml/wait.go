@@ -485,12 +485,18 @@ func (e *Engine) attend() {
 	if e.wait.leader == noLeader {
 		e.pace.begin()
 	}
-	for e.wait.leader == noLeader && !e.gone {
+	for idle := 0; e.wait.leader == noLeader && !e.gone; {
 		next := e.look()
+		if e.load.none() {
+			if next != stepPoll && next != stepOffer {
+				return
+			}
+			if idle++; e.leaves(idle) {
+				return
+			}
+		}
 		switch {
 		case next == stepPoll:
-		case next != stepOffer && e.load.none():
-			return
 		case next == stepPark:
 			// Armed is not enough: what came while arm tried may have posted a receive, which arms, and left work.
 			if e.arm(); e.wait.needs(&e.load) == needNothing && !e.links.hears() {
