@@ -247,16 +247,15 @@ func (q *requests) release(r *Request) {
 // that a caller that waits twice finds its request free and is told so, rather than waiting for a stranger's.
 type requestQueue struct {
 	head *Request  // chained by next
-	end  **Request // where the next one is chained; nil: head
+	end  **Request // where the next one is chained
 	n    int
 }
 
 const requestQuarantine = 32
 
+func (q *requestQueue) init() { q.end = &q.head }
+
 func (q *requestQueue) put(r *Request) {
-	if q.end == nil {
-		q.end = &q.head
-	}
 	*q.end, q.end = r, &r.next
 	q.n++
 }
