@@ -126,6 +126,9 @@ func TestSimulateMeasured(t *testing.T) {
 	if err != nil || !strings.Contains(text, "12 of 12 times within 30 %") || strings.Contains(text, "×0") {
 		t.Errorf("%v: a model's own times:\n%s", err, text)
 	}
+	if strings.Count(text, "same order") != 3 {
+		t.Errorf("a model's own times are not in the same order:\n%s", text)
+	}
 	slow := measuredLines(t, 3)
 	text, err = runSimulate(t, "--model", "testbed", "--check", slow)
 	if err != nil || !strings.Contains(text, "\n0 of 12") {
@@ -173,6 +176,22 @@ func TestSimulateMeasured(t *testing.T) {
 		if _, err := runSimulate(t, "--check", broken); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("measurements %s: %v; want %s", content, err, want)
 		}
+	}
+}
+
+// The pairs of algorithms that are not in the measured order are named.
+func TestOrderOfContest(t *testing.T) {
+	ring, err := collectives.Find(collectives.Allreduce, "ring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := collectives.Find(collectives.Allreduce, "tree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := simulate.Contest{Pairs: 3, Agree: 2, Differ: []simulate.Pair{{Fast: ring, Slow: tree}}}
+	if got, want := order(&c), "1 of 3 differ: ring < tree"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
