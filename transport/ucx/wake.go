@@ -65,19 +65,16 @@ func (d *Device) look() {
 
 // answers counts the end of a receive, with which UCX sends word to the sender of a synchronous or long message, which
 // waits for it. Nothing says whether the word has left, so it counts as something sent.
-func (d *Device) answers(e *end) {
-	source := found(e.tag, e.length).Source
-	if status(e.status) != statusCancelled && uint(source) < uint(len(d.peers)) {
+func (d *Device) answers(source, s int32) {
+	if uint(source) < uint(len(d.peers)) && !d.peers[source].answered && status(s) != statusCancelled {
 		d.answersTo(source)
 	}
 }
 
 func (d *Device) answersTo(rank int32) {
-	if p := &d.peers[rank]; !p.answered {
-		p.answered = true
-		d.idle.answered = append(d.idle.answered, rank)
-		d.idle.sends(&d.sleep)
-	}
+	d.peers[rank].answered = true
+	d.idle.answered = append(d.idle.answered, rank)
+	d.idle.sends(&d.sleep)
 }
 
 // adoptions is how many of the ranks in flusher.answered one settle deals with: the caller holds the engine's lock.
