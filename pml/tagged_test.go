@@ -628,6 +628,7 @@ type holding struct {
 	held  []func()
 	wake  func(thread bool)
 	left  chan int // how many each Poll lets leave
+	lazy  bool     // Arm wakes nobody
 }
 
 func (h *holding) Facts() *transport.Facts {
@@ -643,7 +644,7 @@ func (h *holding) Facts() *transport.Facts {
 
 // Arm has a rank that holds something be woken. It reports whether the rank is armed.
 func (h *holding) Arm(level transport.Level) bool {
-	if len(h.held) > 0 {
+	if len(h.held) > 0 && !h.lazy {
 		go h.wake(false)
 	}
 	return h.Device.Arm(level)
@@ -713,6 +714,34 @@ func TestTaggedHeldSends(t *testing.T) {
 	defer e.unlock()
 	if e.load.stalled != 0 {
 		t.Errorf("%d links are stalled", e.load.stalled)
+	}
+}
+
+// A call that starts a send which the device holds does not let it leave: the next ones are held with it.
+func TestTaggedHeldTogether(t *testing.T) {
+	watchdog(t)
+	f := looptag.New(0)
+	d := &holding{Device: f.Device(0), left: make(chan int, 10), lazy: true}
+	peer := f.Device(1)
+	e, err := New(Config{Size: 2, Net: d,
+		Lookup: func(context.Context, int) ([]byte, error) { return peer.Address(), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(errOver)
+	if err := e.Send(nil, 1, 1, 1, []byte{1}, Standard); err != nil { // the first contact
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := e.Isend(nil, 1, 1, 1, []byte{1}, Standard).Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e.Flush(); len(d.left) != 1 {
+		t.Fatalf("they leave in %d parts", len(d.left))
+	}
+	if n := <-d.left; n != 5 {
+		t.Errorf("%d leave together", n)
 	}
 }
 
