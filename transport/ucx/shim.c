@@ -58,6 +58,8 @@
 	F(const char *, ucs_status_string, (ucs_status_t)) \
 	F(void, ucs_log_push_handler, (ucs_log_func_t))
 
+_Static_assert(sizeof(struct ux_slot) == 192, "a slot is three cache lines");
+
 #define DECLARE(ret, name, args) static ret(*u_##name) args;
 FUNCTIONS(DECLARE)
 #undef DECLARE
