@@ -34,6 +34,7 @@ const (
 	opRounds
 	opBoard
 	opEarly // fetches a message before it is matched
+	opLost  // an operation of a Tagged device of which no caller hears
 )
 
 // reqState is where a request is. Who owns it:
@@ -97,6 +98,7 @@ type extras struct {
 	part       int32         // which message of the Rounds
 	rounds     *Rounds       // whose front it is, or whose message
 	pieces     *pieces       // nil: the message is one piece of memory
+	tagged     *taggedOp
 }
 
 // Engine is the one that has made r; nil: none has.

@@ -427,10 +427,13 @@ func (e *Engine) arm() {
 func (e *Engine) armFor(n need) {
 	for tries := 0; tries < 8 && n != needWatcher; tries++ {
 		// What has come is looked at first, and no more of it taken than was posted for: what is left in the links costs
-		// this rank nothing, and holds back its senders.
-		e.wait.untilDone = true
-		e.progress()
-		e.wait.untilDone = false
+		// this rank nothing, and holds back its senders. Where nothing is posted, a look would only let leave what the
+		// device holds.
+		if e.load.outstanding != 0 || tries > 0 {
+			e.wait.untilDone = true
+			e.progress()
+			e.wait.untilDone = false
+		}
 		if n = e.wait.needs(&e.load); n == needNothing || n == needWatcher {
 			break
 		}

@@ -371,3 +371,24 @@ func TestArmedLate(t *testing.T) {
 		t.Error("a rank that waits is not armed")
 	}
 }
+
+// A rank that has polled and waits again is not late when a timer runs out that was set before.
+func TestDeadline(t *testing.T) {
+	l := deadline{timer: time.AfterFunc(time.Hour, func() {})} // the test says when it runs out
+	defer l.stop()
+	polls := func() { l.end(); l.begin() }
+	l.begin()
+	for range 3 {
+		polls()
+		if l.passes() {
+			t.Error("a rank that has just polled is late")
+		}
+	}
+	if !l.passes() {
+		t.Error("a rank that has not polled since is not late")
+	}
+	l.end()
+	if l.passes() {
+		t.Error("a rank that does not wait is late")
+	}
+}
