@@ -202,8 +202,8 @@ func (c *Comm) Shift(dim, steps int) (source, dest int, err error) {
 	case e != nil:
 		return Undefined, Undefined, e
 	case dim < 0 || dim >= len(g.dims):
-		return Undefined, Undefined, mpierr.New("Shift", ErrDims, "there is no dimension %d; the grid has %d, from 0 on",
-			dim, len(g.dims))
+		return Undefined, Undefined, mpierr.New("Shift", ErrDims, "there is no dimension %d; the grid has %d, from 0 "+
+			"on", dim, len(g.dims))
 	}
 	size := g.dims[dim]
 	if g.periodic[dim] {

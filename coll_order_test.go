@@ -79,7 +79,8 @@ var tellingCalls = map[string]tellingCall{
 		must(byReduceScatterBlock(h, c, send, recv, op, options...))
 		return recv[:n]
 	},
-	"ReduceScatter": func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64], options ...Reduction) []uint64 {
+	"ReduceScatter": func(h coll.Way, c *Comm, mine []uint64, inPlace bool, op Op[uint64],
+		options ...Reduction) []uint64 {
 		counts := make([]int, c.Size())
 		start := func(i int) int { return len(mine) * i * i / (len(counts) * len(counts)) }
 		for i := range counts {

@@ -714,8 +714,10 @@ func TestAbandonedCollective(t *testing.T) {
 				return nil
 			}, WithEnviron([]string{"GORUN_COLL_CHECK=" + env}))
 			off()
-			over := join && errors.Is(err, ErrPeerFailed) // rank 0's call had completed: it has returned, and is waited for
-			if err == nil || !over && (!errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "rank 0: mpi: RunLocal")) {
+			// Rank 0's call had completed: it has returned, and is waited for.
+			over := join && errors.Is(err, ErrPeerFailed)
+			if err == nil || !over && (!errors.Is(err, ErrRequest) ||
+				!strings.Contains(err.Error(), "rank 0: mpi: RunLocal")) {
 				t.Errorf("join %v, GORUN_COLL_CHECK=%s: %v", join, env, err)
 			}
 		}

@@ -113,7 +113,8 @@ func TestSwappedCalls(t *testing.T) {
 					if testing.Short() && (i+k)%2 == len(name)%2 { // the other half
 						continue
 					}
-					for _, h := range few([]coll.Way{coll.Blocking, coll.Nonblocking, coll.Persistent}, coll.Way((i+k)%3)) {
+					for _, h := range few([]coll.Way{coll.Blocking, coll.Nonblocking, coll.Persistent},
+						coll.Way((i+k)%3)) {
 						var last sync.WaitGroup
 						last.Add(2)
 						run(2, func(w *Comm) { swapped(w, &last, h, &swappedCalls[i], &swappedCalls[k]) })

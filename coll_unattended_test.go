@@ -64,8 +64,8 @@ func TestFewMessagesWhileRanksCompute(t *testing.T) {
 					must(Barrier(w)) // links are made
 					most := uint64(w.Size())
 					if n := sent(w, calls[name]); n > most {
-						t.Errorf("%s: %s of 1 MiB sends %d messages from rank %d; want at most %d", setting, h.Named(name), n,
-							w.Rank(), most)
+						t.Errorf("%s: %s of 1 MiB sends %d messages from rank %d; want at most %d", setting,
+							h.Named(name), n, w.Rank(), most)
 					}
 				}
 			}

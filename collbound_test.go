@@ -56,9 +56,9 @@ func tellingSum(c *Comm) []uint64 {
 	return tellingCalls["Allreduce"](coll.Blocking, c, mine, false, tellsPairs)
 }
 
-// The boards of a process take no more than coll.BoardsMost, however many communicators there are. Communicators without
-// room for a board give the same results by messages. Free makes room: for a later communicator, and for one that had
-// none, once it has made twice as many calls.
+// The boards of a process take no more than coll.BoardsMost, however many communicators there are. Communicators
+// without room for a board give the same results by messages. Free makes room: for a later communicator, and for one
+// that had none, once it has made twice as many calls.
 func TestBoardsAreBounded(t *testing.T) {
 	if proc.Race {
 		t.Skip("bytes are counted without the race detector; other tests make boards with it")
@@ -70,7 +70,8 @@ func TestBoardsAreBounded(t *testing.T) {
 		run(ranks, func(w *Comm) {
 			mine, want := &held[w.Rank()], tellingSum(w)
 			with := func(c *Comm) bool {
-				check(slices.Equal(tellingSum(c), want), "other bits on %s, with a board: %v", c.Name(), c.group.Board.On != nil)
+				check(slices.Equal(tellingSum(c), want), "other bits on %s, with a board: %v", c.Name(),
+					c.group.Board.On != nil)
 				return c.group.Board.On != nil
 			}
 			again := func(c *Comm, times int) (has bool) {
@@ -90,8 +91,8 @@ func TestBoardsAreBounded(t *testing.T) {
 			for i := range comms {
 				comms[i] = ok(w.Dup())
 				again(comms[i], calls)
-				check(mine.most <= coll.BoardsMost, "the boards of rank %d take %d bytes with communicator %d, want %d at most",
-					w.Rank(), mine.most, i, coll.BoardsMost)
+				check(mine.most <= coll.BoardsMost, "the boards of rank %d take %d bytes with communicator %d, want "+
+					"%d at most", w.Rank(), mine.most, i, coll.BoardsMost)
 			}
 			for i, c := range comms {
 				same(again(c, 1), i < room-1)

@@ -33,7 +33,8 @@ func planInterBarrier(c *Comm, w coll.Way, op string) (*coll.Plan, error) {
 		return nil, err
 	}
 	over := c.group.BothGroups()
-	return planned[byte](over, w, coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}, nil, nil), nil
+	return planned[byte](over, w, coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}, nil, nil),
+		nil
 }
 
 func planInterBcast[T any](c *Comm, w coll.Way, buf []T, root int) (*coll.Plan, error) {

@@ -134,9 +134,9 @@ func Exscan[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) erro
 }
 
 // planReduceEach is for a call that gives each rank a vector of the length that each has.
-func planReduceEach[T any](c *Comm, w coll.Way, o collectives.Operation, send, recv []T, op Op[T], options []Reduction) (
-	*coll.Plan, error,
-) {
+func planReduceEach[T any](c *Comm, w coll.Way, o collectives.Operation, send, recv []T, op Op[T],
+	options []Reduction,
+) (*coll.Plan, error) {
 	if o == collectives.Allreduce && c.IsInter() {
 		return planInterAllreduce(c, w, send, recv, op, options)
 	}

@@ -15,13 +15,13 @@ func Dims(n int, dims []int) error {
 	for i, d := range dims {
 		switch {
 		case n < 1 || d < 0:
-			return mpierr.New("Dims", ErrDims, "%d ranks and the dimensions %v were given; ranks are 1 or more, dimensions "+
-				"positive, or 0 where they are asked for", n, dims)
+			return mpierr.New("Dims", ErrDims, "%d ranks and the dimensions %v were given; ranks are 1 or more, "+
+				"dimensions positive, or 0 where they are asked for", n, dims)
 		case d == 0:
 			free = append(free, i)
 		case rest%d != 0:
-			return mpierr.New("Dims", ErrDims, "%d ranks cannot be cut into the dimensions %v; those given must divide it",
-				n, dims)
+			return mpierr.New("Dims", ErrDims, "%d ranks cannot be cut into the dimensions %v; those given must "+
+				"divide it", n, dims)
 		default:
 			rest /= d
 		}

@@ -170,7 +170,8 @@ func (c *Comm) adjacent(kind agree.Creation, given *distGraph) (*Comm, error) {
 // notWeights reports why a list is not that of the weights of n edges.
 func notWeights(op, of string, weights []int, n int) *Error {
 	if len(weights) != n {
-		return mpierr.New(op, ErrTopology, "there are %d weights for %d edges; give each %s a weight", len(weights), n, of)
+		return mpierr.New(op, ErrTopology, "there are %d weights for %d edges; give each %s a weight", len(weights), n,
+			of)
 	}
 	for _, w := range weights {
 		if w < 0 {
@@ -232,8 +233,8 @@ func unmatched(m *agree.Exchange, given, told map[int][]int64) *agree.Veto {
 					len(mine))}
 		}
 		if !slices.Equal(its, mine) {
-			return &agree.Veto{Class: ErrTopology, Text: fmt.Sprintf("rank %d gives its edges to rank %d the weights %v, "+
-				"which gives them %v; both ranks of an edge must give it the same weight", from, m.Me, its, mine)}
+			return &agree.Veto{Class: ErrTopology, Text: fmt.Sprintf("rank %d gives its edges to rank %d the weights "+
+				"%v, which gives them %v; both ranks of an edge must give it the same weight", from, m.Me, its, mine)}
 		}
 	}
 	return nil

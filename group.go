@@ -210,7 +210,8 @@ func (g *Group) expand(op string, ranges []Range) (list []int, err error) {
 	}
 	for _, r := range ranges {
 		if r.Stride == 0 {
-			return nil, mpierr.New(op, ErrGroup, "the stride of range %d to %d is 0; it must lead somewhere", r.First, r.Last)
+			return nil, mpierr.New(op, ErrGroup, "the stride of range %d to %d is 0; it must lead somewhere", r.First,
+				r.Last)
 		}
 		if e := g.check(op, []int{r.First}); e != nil {
 			return nil, e

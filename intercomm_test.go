@@ -98,7 +98,8 @@ func TestBadIntercomms(t *testing.T) {
 			low, all := ok(w.Split(w.Rank()/3, 0)), ok(w.Dup()) // all has the ranks of low
 			switch w.Rank() {
 			case 3:
-				b := &agree.Bridge{C: &all.group.Group, Over: &all.group.Group, Remote: 0, Tag: 5} // as a group of all ranks would
+				// As a group of all ranks would.
+				b := &agree.Bridge{C: &all.group.Group, Over: &all.group.Group, Remote: 0, Tag: 5}
 				_, _, no := b.Talk(all.group.Exchange(agree.MakeIntercomm), 1, nil)
 				same(no.Class, ErrGroup)
 			default:
@@ -317,7 +318,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 		if w.Rank() == 1 {
 			n := 0
 			for ; ; n++ {
-				if _, _, is, _ := w.group.Engine.Iprobe(w.group.Context+agree.CtxCollective, 0, agree.TagLeaders, true); !is {
+				if _, _, is, _ := w.group.Engine.Iprobe(w.group.Context+agree.CtxCollective, 0, agree.TagLeaders,
+					true); !is {
 					break
 				}
 			}

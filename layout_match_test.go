@@ -31,12 +31,15 @@ func layoutUses[T any](w, ring *Comm, base []T, l Layout) (reads, writes map[str
 	}
 	three("BcastLayout", func(v coll.Way) (*coll.Plan, error) { return planBcastLayout(w, v, base, l, 0) }, reads)
 	three("Gatherw", func(v coll.Way) (*coll.Plan, error) { return planGatherw(w, v, base, l, to, from, 0) }, reads)
-	three("Scatterw", func(v coll.Way) (*coll.Plan, error) { return planScatterw(w, v, base, one, to, from[0], 0) }, reads)
+	three("Scatterw", func(v coll.Way) (*coll.Plan, error) { return planScatterw(w, v, base, one, to, from[0], 0) },
+		reads)
 	three("Allgatherw", func(v coll.Way) (*coll.Plan, error) { return planAllgatherw(w, v, base, l, to, from) }, reads)
 	three("Alltoallw", func(v coll.Way) (*coll.Plan, error) { return planAlltoallw(w, v, base, one, to, from) }, reads)
-	three("Gatherw", func(v coll.Way) (*coll.Plan, error) { return planGatherw(w, v, to, from[0], base, one, 0) }, writes)
+	three("Gatherw", func(v coll.Way) (*coll.Plan, error) { return planGatherw(w, v, to, from[0], base, one, 0) },
+		writes)
 	three("Scatterw", func(v coll.Way) (*coll.Plan, error) { return planScatterw(w, v, to, from, base, l, 0) }, writes)
-	three("Allgatherw", func(v coll.Way) (*coll.Plan, error) { return planAllgatherw(w, v, to, from[0], base, one) }, writes)
+	three("Allgatherw", func(v coll.Way) (*coll.Plan, error) { return planAllgatherw(w, v, to, from[0], base, one) },
+		writes)
 	three("Alltoallw", func(v coll.Way) (*coll.Plan, error) { return planAlltoallw(w, v, to, from, base, one) }, writes)
 	two, pair := []Layout{l, l}, []Layout{from[0], from[0]} // a ring has two neighbours
 	three("NeighborAlltoallw", func(v coll.Way) (*coll.Plan, error) {

@@ -61,7 +61,8 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 	if len(buf) < piecesMin || later == nil {
 		st, err = c.group.Engine.Recv(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf)
 	} else {
-		st, err = c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later).Wait()
+		st, err = c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf,
+			later).Wait()
 	}
 	if later.land(st); later != nil && err == nil {
 		useAgain(buf)
@@ -80,8 +81,8 @@ func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request,
 	}
 	buf, later := l.is.incoming(bytesOf(base))
 	if later == nil {
-		return c.request(opIrecvLayout, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
-			int32(tag), buf)), nil
+		return c.request(opIrecvLayout, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context,
+			c.group.ToWorld(source), int32(tag), buf)), nil
 	}
 	c = &Comm{commState: c.commState, ctx: c.ctx, landing: later}
 	return c.request(opIrecvLayout, source, tag,

@@ -44,8 +44,8 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	for rank, e := range engines {
 		wg.Go(func() {
 			looker.Enter(rank)
-			err := error(mpierr.New("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as by "+
-				"t.FailNow); a rank returns an error"))
+			err := error(mpierr.New("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as "+
+				"by t.FailNow); a rank returns an error"))
 			defer func() {
 				if err == nil {
 					return

@@ -117,7 +117,8 @@ func TestBcastAtOnce(t *testing.T) {
 // Settings that make ranks choose differently are found by GORUN_COLL_CHECK.
 func TestCheckOfAlgorithms(t *testing.T) {
 	over(t)(3, func(w *Comm) {
-		w.group.Setup.Choice = ok(collectives.ParseChoice(fmt.Sprint("bcast:", []string{"binomial", "chain"}[w.Rank()/2])))
+		w.group.Setup.Choice = ok(collectives.ParseChoice(fmt.Sprint("bcast:",
+			[]string{"binomial", "chain"}[w.Rank()/2])))
 		err := Bcast(w, make([]int, 5), 0)
 		is(err, ErrComm)
 		check(strings.Contains(err.Error(), "with the algorithm binomial (GORUN_COLL) and rank 2 calls Bcast with the "+

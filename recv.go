@@ -103,7 +103,8 @@ func sendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, 
 		return Status{}, err
 	}
 	if source == ProcNull {
-		err := c.group.Engine.Send(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(stag), bytesOf(send), pml.Standard)
+		err := c.group.Engine.Send(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(stag), bytesOf(send),
+			pml.Standard)
 		return nullStatus, c.group.Wrap(op.String(), dest, stag, err)
 	}
 	st, err := c.group.Engine.Sendrecv(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(stag), bytesOf(send),

@@ -1211,8 +1211,8 @@ func TestFreeDropsLateMessages(t *testing.T) {
 					must(d.Free())
 					sendSignal(w, 0)
 				}
-				check(w.group.Numbers.Taken[d.group.Context/agree.ContextsEach] != nil && w.group.Engine.Dropped(d.group.Context),
-					"the number of a freed communicator may be another's")
+				check(w.group.Numbers.Taken[d.group.Context/agree.ContextsEach] != nil &&
+					w.group.Engine.Dropped(d.group.Context), "the number of a freed communicator may be another's")
 			}
 			s := w.Stats()
 			check(s.Unexpected == 0 && s.UnexpectedBytes == 0, "%d messages, %d bytes are kept", s.Unexpected, s.UnexpectedBytes)

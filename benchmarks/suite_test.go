@@ -43,7 +43,7 @@ var suite = []struct {
 	{"allpairs", 3, "-m 1024:16384 -i 20 -x 5 -W 2 --waitsome", "# [ ranks: 3 ] [ window size: 2 ]\n", 2, "c"},
 	{"mbw_mr", 2, "-m 1024:16384 -i 3 -x 1 -W 4 --run-ahead", "# [ pairs: 1 ] [ window size: 4 ]\n", 2, "cf"},
 	{"consumer", 2, "-m 1024:16384 -i 3 -x 1", "# [ computation: 7µs a message ]\n", 2, ""},
-	{"late", 2, "-i 3 --warm-time 0.01", "# [ round trips: 10 ]\n", 3, ""},
+	{"late", 2, "-i 3 --warm-time 0.01", "# [ round trips: 10 ]\n", 4, ""},
 	{"halo", 3, "-m 20:2000 -i 10 --warm-time 0.01", "# [ ranks: 3 ] [ halo: 4096 bytes ]\n", 6, ""},
 	{"overlap", 2, "-m 1024:16384 -i 1 -x 0", "Isend Overlap(%)", 8, ""},
 	{"collective", 3, "alltoall -m 1024:16384 -i 3 -x 1", "# OSU MPI All-to-All Personalized Exchange Latency Test",
@@ -262,7 +262,8 @@ func checkRefused(t *testing.T, bin string) {
 		{2, "latency --waitsome", "unknown flag: --waitsome"},
 	} {
 		stdout, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
-		lines := strings.Count(stderr, "\n") - strings.Count("\n"+stderr, "\ngorun: ") // the lines that ranks have written
+		// The lines that ranks have written.
+		lines := strings.Count(stderr, "\n") - strings.Count("\n"+stderr, "\ngorun: ")
 		if err == nil || stdout != "" || strings.Count(stderr, c.want) != 1 || lines != 1 {
 			t.Errorf("%s: %v, printed %q and %q, want %q once", c.command, err, stdout, stderr, c.want)
 		}

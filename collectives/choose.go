@@ -55,8 +55,8 @@ const (
 	mib       = int64(1) << 20
 )
 
-// powersOfTwo is the limit of a line for a power of two of ranks, n at most: with other numbers some algorithms move the
-// whole vector twice more.
+// powersOfTwo is the limit of a line for a power of two of ranks, n at most: with other numbers some algorithms move
+// the whole vector twice more.
 func powersOfTwo(n int) int { return -n }
 
 // mostRanks is the limit of r, and whether it is for powers of two.
@@ -75,11 +75,12 @@ func (r *rule) hasRanks(n int) bool {
 
 // table is read from above; the first line that holds and fits is taken. The last of each operation always does. While
 // ranks compute an algorithm that needs attention does not fit: lines below it are for such calls. The table's limits
-// are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host; limits for two ranks were
-// measured, and limits for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/choice.md). Limits of
-// roomy ranks were measured with 4, 8 and 16 ranks on 16 processors, from 1 KiB to 4 MiB (testdata/cores16.txt). Limits
-// of crowded ranks for "direct" were measured with 8 ranks on two processors (docs/decisions/direct-reads.md): they take
-// it for no more ranks, and not where it was slower. Lines for two ranks are the same for both.
+// are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host; limits for two ranks
+// were measured, and limits for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/choice.md).
+// Limits of roomy ranks were measured with 4, 8 and 16 ranks on 16 processors, from 1 KiB to 4 MiB
+// (testdata/cores16.txt). Limits of crowded ranks for "direct" were measured with 8 ranks on two processors
+// (docs/decisions/direct-reads.md): they take it for no more ranks, and not where it was slower. Lines for two ranks
+// are the same for both.
 var table = []rule{
 	{Barrier, unbounded, 2, 0, SharedMemory, AnyCPUs, "dissemination"},
 	{Barrier, unbounded, unbounded, 0, AnyVia, AnyCPUs, "shared"},

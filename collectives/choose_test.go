@@ -34,8 +34,8 @@ func TestTable(t *testing.T) {
 func checkChoice(t *testing.T, o Operation, p Params, via Via) {
 	t.Helper()
 	var c Choice
-	for _, board := range []Params{{}, {Board: true}, {Board: true, Roomy: true}, {Board: true, Reads: true, Roomy: true},
-		{Roomy: true}} {
+	for _, board := range []Params{{}, {Board: true}, {Board: true, Roomy: true},
+		{Board: true, Reads: true, Roomy: true}, {Roomy: true}} {
 		p.Board, p.Reads, p.Roomy = board.Board, board.Reads, board.Roomy
 		if a := c.Algorithm(o, &p, via); a.Operation != o || a.Fits(&p) != nil {
 			t.Errorf("%v of %d on %d ranks by %v", o, p.Count, p.Size, a)
@@ -43,8 +43,8 @@ func checkChoice(t *testing.T, o Operation, p Params, via Via) {
 	}
 }
 
-// Ranks read each other's buffers only where that was measured to be faster. Of crowded ranks these are two and up to 8,
-// and in an Allreduce two.
+// Ranks read each other's buffers only where that was measured to be faster. Of crowded ranks these are two and up to
+// 8, and in an Allreduce two.
 func TestTableReads(t *testing.T) {
 	var c Choice
 	for o, most := range map[Operation][2]int{Bcast: {8, 2}, Allgather: {8, 4}, Alltoall: {8, 8}, Reduce: {8, 64},
@@ -53,7 +53,8 @@ func TestTableReads(t *testing.T) {
 			for _, size := range []int{2, 3, 8, 9, 32, 64} {
 				reads := false
 				for count := int64(1); count <= 1<<30; count *= 2 {
-					p := Params{Size: size, Count: count, ElemSize: 1, Commutative: true, Board: true, Reads: true, Roomy: roomy}
+					p := Params{Size: size, Count: count, ElemSize: 1, Commutative: true, Board: true, Reads: true,
+						Roomy: roomy}
 					reads = reads || c.Algorithm(o, &p, SharedMemory).Needs&ReadsBuffers != 0
 				}
 				if want := size <= most[i]; reads != want {
@@ -69,9 +70,11 @@ func TestPowersOfTwo(t *testing.T) {
 	var table Choice
 	for ranks := 3; ranks <= 64; ranks++ {
 		for _, o := range []Operation{Reduce, Allreduce} {
-			p := Params{Size: ranks, Count: 64 * kib, ElemSize: 1, Commutative: true, Board: true, Reads: true, Roomy: true}
+			p := Params{Size: ranks, Count: 64 * kib, ElemSize: 1, Commutative: true, Board: true, Reads: true,
+				Roomy: true}
 			name, power := table.Algorithm(o, &p, SharedMemory).Name, ranks&(ranks-1) == 0
-			if want := power && (o == Allreduce || ranks > 8); (name == "rabenseifner") != want || !power && name != "shared" {
+			if want := power && (o == Allreduce || ranks > 8); (name == "rabenseifner") != want ||
+				!power && name != "shared" {
 				t.Errorf("%v of 64 KiB on %d ranks: %s", o, ranks, name)
 			}
 		}
@@ -102,7 +105,8 @@ func TestCrowdedByDefault(t *testing.T) {
 	}
 }
 
-// Two ranks on two hosts send a Bcast as one message, of any size: in segments it was slower (docs/decisions/choice.md).
+// Two ranks on two hosts send a Bcast as one message, of any size: in segments it was slower
+// (docs/decisions/choice.md).
 func TestTwoHostsOneMessage(t *testing.T) {
 	var c Choice
 	for count := int64(1); count <= 1<<40; count *= 2 {

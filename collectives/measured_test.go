@@ -89,7 +89,8 @@ func TestTableTakesTheFastest(t *testing.T) {
 			if by = append(by, us/best); us > 1.25*best {
 				slower++
 				if roomy {
-					t.Logf("%v of %d ranks, %d B: %.4g µs, %.2f of the least", c.operation, c.ranks, c.bytes, us, us/best)
+					t.Logf("%v of %d ranks, %d B: %.4g µs, %.2f of the least", c.operation, c.ranks, c.bytes, us,
+						us/best)
 				}
 			}
 		}

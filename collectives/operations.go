@@ -10,7 +10,8 @@ const (
 	Barrier Operation = iota
 	// Bcast has Count elements in Out at each rank; In is not used.
 	Bcast
-	// Gather has Count in In, and at the root Size × Count in Out. In place (at the root only): the root's block in Out.
+	// Gather has Count in In, and at the root Size × Count in Out. In place (at the root only): the root's block in
+	// Out.
 	Gather
 	// Gatherv has Count in In, and at the root OutCounts[i] in block i of Out. In place: as Gather.
 	Gatherv
@@ -34,8 +35,8 @@ const (
 	Reduce
 	// Allreduce has Count in In and in Out. In place: Out.
 	Allreduce
-	// ReduceScatter has the sum of InCounts in In, in one piece, and InCounts[Rank] in Out. In place: Out, which has the
-	// sum of InCounts, and keeps what is behind the result.
+	// ReduceScatter has the sum of InCounts in In, in one piece, and InCounts[Rank] in Out. In place: Out, which has
+	// the sum of InCounts, and keeps what is behind the result.
 	ReduceScatter
 	// ReduceScatterBlock has Size × Count in In and Count in Out. In place: as ReduceScatter.
 	ReduceScatterBlock

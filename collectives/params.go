@@ -21,7 +21,8 @@ type Params struct {
 	ByPairs bool
 	// Board says that the ranks have memory in common.
 	Board bool
-	// Roomy says that the ranks have a board, on which they have agreed that they do not outnumber the CPUs of their host.
+	// Roomy says that the ranks have a board, on which they have agreed that they do not outnumber the CPUs of their
+	// host.
 	Roomy bool
 	// Reads says that on a board they can read each other's buffers.
 	Reads bool

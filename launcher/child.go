@@ -445,8 +445,8 @@ func (c *child) whyLost(err error) error {
 	var gone agentGone
 	if f.pulse != nil && errors.As(err, &gone) {
 		if gap := f.pulse.Stopped(); gap > 0 {
-			return fmt.Errorf("gorun itself was stopped for %v (by a signal, in a frozen container, or with its machine), "+
-				"and agents end their ranks when they have not heard it for %v (GORUN_PEER_TIMEOUT)",
+			return fmt.Errorf("gorun itself was stopped for %v (by a signal, in a frozen container, or with its "+
+				"machine), and agents end their ranks when they have not heard it for %v (GORUN_PEER_TIMEOUT)",
 				gap.Round(100*time.Millisecond), f.start.Agents.silence())
 		}
 	}
@@ -457,8 +457,8 @@ func (c *child) whyLost(err error) error {
 		for _, o := range others {
 			names = append(names, place.Host{Name: o.name})
 		}
-		return fmt.Errorf("the %d other hosts (%s) fell silent together: this host, %s, is cut off from them, and has heard "+
-			"none of them for %v (GORUN_PEER_TIMEOUT)", len(others), someHosts(names), f.host,
+		return fmt.Errorf("the %d other hosts (%s) fell silent together: this host, %s, is cut off from them, and "+
+			"has heard none of them for %v (GORUN_PEER_TIMEOUT)", len(others), someHosts(names), f.host,
 			time.Duration(silence))
 	}
 	started := slices.ContainsFunc(c.ranks, f.run.started)
@@ -472,8 +472,8 @@ func whileStarting(err error, started bool) error {
 	if started || !errors.As(err, &silence) {
 		return err
 	}
-	return fmt.Errorf("%w: its agent answered and then no rank was started; the way there may drop long packets, where the "+
-		"MTU of a host is larger than the way's (a tunnel?)", err)
+	return fmt.Errorf("%w: its agent answered and then no rank was started; the way there may drop long packets, "+
+		"where the MTU of a host is larger than the way's (a tunnel?)", err)
 }
 
 // gone is the end of a child: no rank of it runs as far as can be known.

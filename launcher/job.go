@@ -37,6 +37,8 @@ type Job struct {
 	// Alone says that this process does nothing else than run the job. It catches signals, and kills any child process
 	// that is left at the end.
 	Alone bool
+	// Announced says that the caller has told the user what there is to know before the start.
+	Announced bool
 	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
 	// process.
 	Cleaner []string
@@ -59,10 +61,11 @@ const maxRanks = 1 << 16
 
 // Plan is a job laid out on its hosts, or the part of one host.
 type Plan struct {
-	World  int          // all ranks of the job
-	Specs  []procs.Spec // of the ranks that this process starts; of all that it has agents start, without what is the host's
-	Remote bool         // agents start the ranks
-	Slurm  bool         // srun starts the agents
+	World int // all ranks of the job
+	// Of the ranks that this process starts; of all that it has agents start, without what is the host's.
+	Specs  []procs.Spec
+	Remote bool // agents start the ranks
+	Slurm  bool // srun starts the agents
 	Host   string
 	Layout *place.Layout
 	CPUs   cpuset.Host

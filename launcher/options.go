@@ -16,14 +16,15 @@ type Options struct {
 	DisplayMap     bool          `json:"-"`
 	Bind           bind.Mode
 	ReportBindings bool
-	TagOutput      bool          // each line of output begins with [rank]
-	Timestamp      bool          // each line of output begins with the time, of the clock of the rank's host
-	PrintExits     bool          `json:"-"` // at the end it is said how each rank has ended
-	Recover        bool          // a rank that fails, or a host that is lost, does not end the job; Abort does
-	OutputDir      string        // "": the ranks write to Stdout and Stderr
-	MergeStderr    bool          // what ranks write to standard error goes where their standard output does, in its order
-	StdinFor       string        `json:"-"` // "none", "all", or the number of a rank; "" is "0"
-	Timeout        time.Duration `json:"-"`
-	KillDelay      time.Duration `json:"-"` // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
-	LogLevel       string        // of messages to Stderr, as GORUN_LOG has it; "": silent
+	TagOutput      bool   // each line of output begins with [rank]
+	Timestamp      bool   // each line of output begins with the time, of the clock of the rank's host
+	PrintExits     bool   `json:"-"` // at the end it is said how each rank has ended
+	Recover        bool   // a rank that fails, or a host that is lost, does not end the job; Abort does
+	OutputDir      string // "": the ranks write to Stdout and Stderr
+	// What ranks write to standard error goes where their standard output does, in its order.
+	MergeStderr bool
+	StdinFor    string        `json:"-"` // "none", "all", or the number of a rank; "" is "0"
+	Timeout     time.Duration `json:"-"`
+	KillDelay   time.Duration `json:"-"` // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
+	LogLevel    string        // of messages to Stderr, as GORUN_LOG has it; "": silent
 }

@@ -27,7 +27,8 @@ func TestPolicy(t *testing.T) {
 	}
 	killed := func(rank int, s syscall.Signal) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.exited(now, rankEnd{Exit: procs.Exit{Rank: rank, Pid: 100 + rank, Host: "h", Signal: s}, unfinished: true})
+			return p.exited(now, rankEnd{Exit: procs.Exit{Rank: rank, Pid: 100 + rank, Host: "h", Signal: s},
+				unfinished: true})
 		}
 	}
 	abort := func(rank, code int, msg string) func(*policy, time.Time) action {
@@ -260,7 +261,8 @@ func TestPolicyInterleavings(t *testing.T) {
 			if rank != culprit {
 				all[rank] = []func(*policy, time.Time) action{
 					func(p *policy, now time.Time) action {
-						return p.aborted(now, abortCall{by: procs.Exit{Rank: rank}, code: 1, message: "gone", consequence: true})
+						return p.aborted(now, abortCall{by: procs.Exit{Rank: rank}, code: 1, message: "gone",
+							consequence: true})
 					},
 					func(p *policy, now time.Time) action {
 						return p.exited(now, rankEnd{procs.Exit{Rank: rank, Code: 1}, true, true})

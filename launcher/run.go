@@ -240,6 +240,9 @@ func (r *run) print(a action) {
 
 // announce says before the start what the user should know.
 func (r *run) announce() {
+	if r.job.Announced {
+		return
+	}
 	if r.plan.Over {
 		of := ""
 		if r.parent != nil {
@@ -409,7 +412,8 @@ func (r *run) wroteToUnread(rank int) bool {
 	for i := range r.plan.Specs {
 		s := &r.plan.Specs[i]
 		if s.Rank == rank {
-			return s.Stdout == r.job.Stdout && stdio.Unread(s.Stdout) || s.Stderr == r.job.Stderr && stdio.Unread(s.Stderr)
+			return s.Stdout == r.job.Stdout && stdio.Unread(s.Stdout) ||
+				s.Stderr == r.job.Stderr && stdio.Unread(s.Stderr)
 		}
 	}
 	return false

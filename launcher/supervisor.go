@@ -69,7 +69,8 @@ func (r *run) remoteLost(rank int) {
 	r.alive--
 	switch {
 	case r.parent != nil:
-		r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}})
+		r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid,
+			Err: errors.New("its host is lost")}})
 	case r.job.Recover:
 		r.announceDeath(rank)
 	}

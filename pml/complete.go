@@ -15,10 +15,8 @@ import (
 func (r *Request) Wait() (st Status, err error) {
 	e := r.e
 	e.lock()
-	if r.state == stIdle {
-		st = Empty
-	} else if r.state != stFree && r.claimed == 0 {
-		if r.state == stActive {
+	if s := r.state; s >= stActive && r.claimed == 0 {
+		if s == stActive {
 			r.claimed = e.requests.nextClaim()
 			if r.op == opRounds {
 				r.awaitRounds()
@@ -29,6 +27,8 @@ func (r *Request) Wait() (st Status, err error) {
 		st, err = r.status, r.err
 		e.requests.release(r)
 		e.exitCall()
+	} else if s == stIdle {
+		st = Empty
 	} else {
 		err = r.checkWaitable()
 	}
@@ -415,24 +415,20 @@ func (r *Request) Start() error {
 // restart is start of a persistent request, which is idle.
 func (r *Request) restart() {
 	e, k := r.e, r.keep
-	if r.op == opRounds {
-		r.cctx = k.cctx
-		e.schedules.start(r, k.rounds)
-		return
-	}
-	if r.op == opSend && r.mode == Standard {
-		if p := e.links.peers[k.source]; p != nil && k.buf.Len <= p.out.Sure &&
-			p.out.Send(r.recv.Ctx, k.tag, k.buf.Bytes()) { // the usual case of what follows
+	switch {
+	case r.op == opSend && r.mode == Standard:
+		if p := e.links.peers[k.source]; p.sure(k.buf.Len, Standard) && p.out.Send(r.recv.Ctx, k.tag, k.buf.Bytes()) {
 			r.sentAs(int(k.source), k.tag, k.buf.Len)
 			e.links.sent(k.buf.Len)
 			return
 		}
-		if r.announce = e.links.follows(int(k.source), k.buf.Len); !r.announce &&
-			(e.links.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) ||
-				e.links.sendAgain(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes())) {
-			r.sentAs(int(k.source), k.tag, k.buf.Len)
+		if e.links.sendUnawaited(r, r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes(), Standard) {
 			return
 		}
+	case r.op == opRounds:
+		r.cctx = k.cctx
+		e.schedules.start(r, k.rounds)
+		return
 	}
 	r.vain = 0
 	r.buf, r.cctx, r.recv.Source, r.recv.Tag = k.buf, k.cctx, k.source, k.tag

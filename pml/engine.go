@@ -89,6 +89,7 @@ func New(cfg Config) (*Engine, error) {
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
+	e.requests.handles.init()
 	e.requests.fresh = func() *Request {
 		r := cfg.NewRequest()
 		r.recv.Owner, r.e = r, e

@@ -22,12 +22,15 @@ func TestLandingOrder(t *testing.T) {
 	if testing.Short() {
 		seeds = 60
 	}
-	landed := uint64(0)
+	landed, started := uint64(0), uint64(0)
 	for seed := range seeds {
-		landed += (&landingModel{t: t, rng: rand.New(rand.NewPCG(seed, 31)), seed: seed}).run()
+		m := &landingModel{t: t, rng: rand.New(rand.NewPCG(seed, 31)), seed: seed}
+		landed += m.run()
+		started += m.started
 	}
-	if landed < seeds {
-		t.Errorf("%d receives of %d runs have got a message before they were posted: too few for a test", landed, seeds)
+	if landed < seeds || started < seeds/5 {
+		t.Errorf("%d Recv and %d Irecv of %d runs have got a message before they were posted: too few for a test", landed,
+			started, seeds)
 	}
 }
 
@@ -41,6 +44,7 @@ type landingModel struct {
 	sends              []*Request
 	posted, unexpected []modelEntry
 	envelopes          []modelEntry // of sends
+	started            uint64       // receives that have not waited, and got a message before they were posted
 }
 
 type landingReceive struct {
@@ -167,6 +171,15 @@ func (m *landingModel) receive(lands bool) (posted bool) {
 		return true
 	}
 	m.hear()
+	if m.rng.IntN(2) == 0 {
+		completed := e.load.completed
+		v.r = e.Irecv(nil, v.ctx, int(v.source), v.tag, v.buf)
+		if v.r.state == stDone && e.load.completed == completed { // the end of a posted one would have counted
+			m.started++
+		}
+		m.net.work(0)
+		return true
+	}
 	v.r, v.st = m.net.recv(0, v.ctx, int(v.source), v.tag, v.buf)
 	return v.r != nil
 }

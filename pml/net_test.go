@@ -215,7 +215,7 @@ func (n *testNet) arrive(rank, count int) {
 func (n *testNet) recv(rank int, ctx uint32, source int, tag int32, buf []byte) (r *Request, st Status) {
 	e := n.engines[rank]
 	e.lock()
-	st, landed := e.links.land(ctx, int32(source), tag, buf)
+	st, landed := e.links.land(ctx, int32(source), tag, buf, landPolls)
 	e.exitCall()
 	e.unlock()
 	if !landed {

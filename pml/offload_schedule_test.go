@@ -16,7 +16,8 @@ import (
 // The schedules of FuzzSchedule, over devices that match tags.
 func TestScheduleOverNIC(t *testing.T) {
 	for seed := uint64(0); seed < 300; seed += inShort[uint64](1, 10) {
-		p := &play{t: t, fuzzInput: fuzzInput{randomBytes(seed+1000, 300+int(seed)*5)}, messages: map[*Message]int{}, nics: true}
+		p := &play{t: t, fuzzInput: fuzzInput{randomBytes(seed+1000, 300+int(seed)*5)}, messages: map[*Message]int{},
+			nics: true}
 		p.run()
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)

@@ -16,7 +16,7 @@ import (
 // Recv receives into buf. source and tag may be wildcards.
 func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	e.lock()
-	if st, landed := e.links.land(ctx, int32(source), tag, buf); landed {
+	if st, landed := e.links.land(ctx, int32(source), tag, buf, landPolls); landed {
 		e.exitCall()
 		e.unlock()
 		return st, nil
@@ -48,6 +48,14 @@ func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, bu
 	r := e.requests.handles.get()
 	if r == nil {
 		r = e.requests.fresh()
+	}
+	if e.load.outstanding == 0 {
+		if st, landed := e.links.land(ctx, int32(source), tag, buf, 1); landed {
+			r.op, r.state, r.status = opRecv, stDone, st
+			e.exitCall()
+			e.unlock()
+			return r
+		}
 	}
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = transport.HostMem(buf), cc

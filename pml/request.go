@@ -34,6 +34,7 @@ const (
 	opRounds
 	opBoard
 	opEarly // fetches a message before it is matched
+	opLost  // an operation of a Tagged device of which no caller hears
 )
 
 // reqState is where a request is. Who owns it:
@@ -98,6 +99,7 @@ type extras struct {
 	rounds     *Rounds       // whose front it is, or whose message
 	pieces     *pieces       // nil: the message is one piece of memory
 	then       Follower      // hears of the end of a message of a window; nil: nobody does, or it is another's
+	tagged     *taggedOp
 }
 
 // Engine is the one that has made r; nil: none has.
@@ -252,16 +254,15 @@ func (q *requests) release(r *Request) {
 // that a caller that waits twice finds its request free and is told so, rather than waiting for a stranger's.
 type requestQueue struct {
 	head *Request  // chained by next
-	end  **Request // where the next one is chained; nil: head
+	end  **Request // where the next one is chained
 	n    int
 }
 
 const requestQuarantine = 32
 
+func (q *requestQueue) init() { q.end = &q.head }
+
 func (q *requestQueue) put(r *Request) {
-	if q.end == nil {
-		q.end = &q.head
-	}
 	*q.end, q.end = r, &r.next
 	q.n++
 }

@@ -8,7 +8,7 @@ import "context"
 // Send sends buf and returns when it may be reused. Collective and point-to-point contexts are the caller's business.
 func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
 	e.lock()
-	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Sure && mode == Standard && p.out.Send(ctx, tag, buf) {
+	if p := e.links.peers[dest]; p.sure(len(buf), mode) && p.out.Send(ctx, tag, buf) {
 		e.links.sent(len(buf))
 		e.unlock()
 		return nil
@@ -23,26 +23,37 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 	if r == nil {
 		r = e.requests.fresh()
 	}
-	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Sure && mode == Standard && p.out.Send(ctx, tag, buf) {
+	if p := e.links.peers[dest]; p.sure(len(buf), mode) && p.out.Send(ctx, tag, buf) {
 		r.sentAs(dest, tag, len(buf))
 		e.links.sent(len(buf))
 		e.unlock()
 		return r
 	}
-	announce := mode == Standard && e.links.follows(dest, len(buf))
-	if mode == Standard && !announce &&
-		(e.links.sendNow(ctx, dest, tag, buf) || e.links.sendAgain(ctx, dest, tag, buf)) {
-		r.sentAs(dest, tag, len(buf))
-		e.exitCall()
-		e.unlock()
-		return r
+	if !e.links.sendUnawaited(r, ctx, dest, tag, buf, mode) {
+		announce := r.announce
+		r.prepareSend(cc, ctx, dest, tag, buf, mode)
+		r.announce = announce
+		e.start(r)
 	}
-	r.prepareSend(cc, ctx, dest, tag, buf, mode)
-	r.announce = announce
-	e.start(r)
 	e.exitCall()
 	e.unlock()
 	return r
+}
+
+// sure reports whether a message of n bytes goes to p by an eager send whatever has been measured: the usual case of a
+// short message. p is nil before its link is made. sure is inlined in Send, Isend and the start of a persistent send: a
+// function that also sends would cost each message a call.
+func (p *peer) sure(n int, mode Mode) bool { return p != nil && n <= p.out.Sure && mode == Standard }
+
+// sendUnawaited sends a message whose sender does not wait for it, if it is short and nothing is in its way: it reports
+// whether r is done. If not, r.announce says whether the message is announced.
+func (l *linkPath) sendUnawaited(r *Request, ctx uint32, dest int, tag int32, buf []byte, mode Mode) bool {
+	r.announce = mode == Standard && l.follows(dest, len(buf))
+	if mode != Standard || r.announce || !l.sendNow(ctx, dest, tag, buf) && !l.sendAgain(ctx, dest, tag, buf) {
+		return false
+	}
+	r.sentAs(dest, tag, len(buf))
+	return true
 }
 
 // follows reports whether a message of n bytes whose sender does not wait is announced though it may be eager: one of

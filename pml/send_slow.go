@@ -86,7 +86,7 @@ func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, 
 	recv []byte) (Status, error) {
 	e.lock()
 	if e.links.sendNow(ctx, dest, stag, send) || e.links.sendAgain(ctx, dest, stag, send) {
-		if st, landed := e.links.land(ctx, int32(source), rtag, recv); landed {
+		if st, landed := e.links.land(ctx, int32(source), rtag, recv, landPolls); landed {
 			e.exitCall()
 			e.unlock()
 			return st, nil

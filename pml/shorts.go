@@ -58,11 +58,12 @@ func (l *linkPath) mayLand() bool {
 	return l.shorts.next != nil && l.needsCheck == 0 && l.e.wait.mayPoll() && l.transfers.none()
 }
 
-// landPolls is how many messages land looks at, and how often where the caller may spin.
+// landPolls is how many looks land takes for a caller that waits.
 const landPolls = 64
 
 // land copies the message for a receive with this envelope into buf, if it is queued or comes next, is short, and fits.
-func (l *linkPath) land(ctx uint32, source, tag int32, buf []byte) (st Status, landed bool) {
+// It looks at so many messages at most, and as often where nothing comes and the caller may spin.
+func (l *linkPath) land(ctx uint32, source, tag int32, buf []byte, looks int) (st Status, landed bool) {
 	if !l.mayLand() {
 		return st, false
 	}
@@ -72,7 +73,7 @@ func (l *linkPath) land(ctx uint32, source, tag int32, buf []byte) (st Status, l
 		}
 	}
 	e := l.e
-	for range landPolls {
+	for range looks {
 		if l.shorts.unpolled++; l.shorts.unpolled > maxUnpolled {
 			return st, false
 		}

@@ -10,7 +10,11 @@ import (
 )
 
 // taggedPath leaves matching and moving to a device that does both by itself (transport.Tagged). What the engine keeps
-// is what the device has no room for, in order, and which request each operation of the device belongs to.
+// is what the device has no room for, in order, and which request each operation of the device belongs to: its cookie
+// is an index.
+//
+// A cookie is free, or of an operation that the device has begun, from then until TaggedDone. If the device has given
+// the operation up before, the cookie has no request from then on.
 //
 // An operation's buffer is the device's from Send, Post or Take until TaggedDone, also when it is to fail: then it is
 // cancelled, and the request completes with its error when the device has let go.
@@ -21,8 +25,9 @@ type taggedPath struct {
 	peers  []*taggedPeer // by rank; nil until first contact
 	lost   error         // of the first other rank that has failed
 
-	ops   numbers[taggedOp]
-	spare *taggedOp // for reuse
+	begun []*Request // by cookie: what the device has begun; nil: the cookie is free, or its operation is given up
+	free  []uint32   // cookies
+	spare *taggedOp  // for reuse
 
 	freed []uint32 // the contexts that were dropped last: messages of them may come late
 
@@ -42,22 +47,19 @@ type taggedPeer struct {
 
 // taggedQueue are operations that the device has not begun, oldest first.
 type taggedQueue struct {
-	ops     []*taggedOp
+	ops     []*Request
 	refused bool // in taggedPath.refused
 }
 
-// taggedOp is one operation.
+// taggedOp is what few operations have besides their requests. Invariant: Request.extra is set where Request.tagged is
+// not nil.
 type taggedOp struct {
-	cookie  uint64
-	r       *Request    // nil: its message is lost
-	to      *taggedPeer // of a send
-	taking  bool        // message is what a probe has taken
+	taking  bool // message is what a probe has taken
 	message uint64
-	begun   bool // the device has it
 	copied  bool // of a send: the device reads kept, so that the request can end before it
 	kept    []byte
 	failed  error     // why it fails although the device may say that it was cancelled
-	next    *taggedOp // of spare, whose other fields are zero, but cookie and message
+	next    *taggedOp // of spare, whose other fields are zero
 }
 
 func newTaggedPath(e *Engine, dev transport.Tagged) *taggedPath {
@@ -84,30 +86,70 @@ func (t *taggedPath) gone(rank int32) error {
 	return nil
 }
 
-// open makes an operation of r.
-func (t *taggedPath) open(r *Request) *taggedOp {
+// rare makes r's taggedOp, unless it has one.
+func (t *taggedPath) rare(r *Request) *taggedOp {
+	if op := r.tagged; op != nil {
+		return op
+	}
 	op := t.spare
 	if op == nil {
 		op = new(taggedOp)
 	}
 	t.spare, op.next = op.next, nil
-	op.r, op.cookie = r, t.ops.add(op)
-	if r != nil {
-		r.offload.cookie = op.cookie
-	}
+	r.tagged, r.extra = op, true
 	return op
 }
 
-// end completes an operation that the device does not have, or not any more.
-func (t *taggedPath) end(op *taggedOp, err error) {
-	r := op.r
-	t.ops.remove(op.cookie)
-	op.r, op.to, op.failed, op.kept = nil, nil, nil, nil
-	op.taking, op.begun, op.copied = false, false, false
-	op.next, t.spare = t.spare, op
-	if r != nil {
-		t.e.complete(r, err)
+// cookie returns a free one, which stays free until note takes it.
+func (t *taggedPath) cookie() uint32 {
+	if len(t.free) == 0 {
+		t.free = append(t.free, uint32(len(t.begun)))
+		t.begun = append(t.begun, nil)
 	}
+	return t.free[len(t.free)-1]
+}
+
+// has reports whether the device has begun r, and not ended it.
+func (t *taggedPath) has(r *Request) bool {
+	i := r.offload.cookie
+	return i < uint64(len(t.begun)) && t.begun[i] == r
+}
+
+// end completes an operation that the device does not have, or not any more.
+func (t *taggedPath) end(r *Request, err error) {
+	if op := r.tagged; op != nil {
+		*op = taggedOp{next: t.spare}
+		r.tagged, t.spare = nil, op
+	}
+	if r.op == opLost {
+		t.e.requests.putBack(r)
+		return
+	}
+	t.e.complete(r, err)
+}
+
+// all are the operations now, whether the device has begun them or not. What is done with one may end others.
+func (t *taggedPath) all() []*Request {
+	all := slices.DeleteFunc(slices.Clone(t.begun), func(r *Request) bool { return r == nil })
+	for _, p := range t.peers {
+		if p != nil {
+			all = append(all, p.sends.ops...)
+		}
+	}
+	return append(all, t.receives.ops...)
+}
+
+// sends reports whether r is a send, of which there may be nothing left but the copy that the device reads.
+func (r *Request) sends() bool { return r.op == opSend || r.op == opLost && !r.takes() }
+
+// takes reports whether r receives what a probe has taken.
+func (r *Request) takes() bool { return r.tagged != nil && r.tagged.taking }
+
+// unclaimed is a request of which no caller hears: of a message that is lost, or a copy that the device reads.
+func (t *taggedPath) unclaimed() *Request {
+	r := t.e.requests.take()
+	r.op, r.state, r.mode = opLost, stActive, Standard
+	return r
 }
 
 // refuse says why the device cannot match a message of r, or nil.
@@ -132,13 +174,11 @@ func (t *taggedPath) send(r *Request) {
 		t.e.complete(r, err)
 		return
 	}
-	op := t.open(r)
-	op.to = p
 	if p.reached {
-		t.add(&p.sends, op)
+		t.add(&p.sends, r)
 	} else {
-		p.sends.ops = append(p.sends.ops, op)
-		t.begins(p)
+		p.sends.ops = append(p.sends.ops, r)
+		t.contact(p)
 	}
 }
 
@@ -163,8 +203,8 @@ func (t *taggedPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 // tryMax is the longest message that sendNow tries.
 const tryMax = 64
 
-// begins lets the device reach p, unless that is under way.
-func (t *taggedPath) begins(p *taggedPeer) {
+// contact lets the device reach p, unless that is under way.
+func (t *taggedPath) contact(p *taggedPeer) {
 	if !p.reaching {
 		p.reaching = true
 		t.e.wg.Add(1)
@@ -175,7 +215,7 @@ func (t *taggedPath) begins(p *taggedPeer) {
 // meet has the device know a rank from which something is received: it says when that rank is gone.
 func (t *taggedPath) meet(rank int32) {
 	if rank >= 0 && int(rank) != t.e.cfg.Rank && t.peers[rank] == nil {
-		t.begins(t.peer(rank))
+		t.contact(t.peer(rank))
 	}
 }
 
@@ -204,6 +244,15 @@ func (t *taggedPath) reach(p *taggedPeer) {
 }
 
 func (t *taggedPath) post(r *Request) {
+	if source := r.recv.Source; uint(source) < uint(len(t.peers)) && r.recv.Ctx < t.limits.Contexts &&
+		r.recv.Tag <= t.limits.Tag {
+		if p := t.peers[source]; p != nil && p.err == nil { // the usual case of what follows
+			if len(t.receives.ops) > 0 || !t.receive(r) {
+				t.queue(&t.receives, r)
+			}
+			return
+		}
+	}
 	err := t.refuse(r)
 	if err == nil {
 		err = t.gone(r.recv.Source)
@@ -213,7 +262,7 @@ func (t *taggedPath) post(r *Request) {
 	}
 	if err == nil {
 		t.meet(r.recv.Source)
-		t.receive(t.open(r))
+		t.add(&t.receives, r)
 		return
 	}
 	if r.recv.Source < 0 && len(t.receives.ops) == 0 { // what has come is still received
@@ -226,22 +275,22 @@ func (t *taggedPath) post(r *Request) {
 }
 
 func (t *taggedPath) take(f found, r *Request) {
-	op := t.open(r)
+	op := t.rare(r)
 	op.taking, op.message = true, f.message
-	if r != nil {
-		r.status = f.status
-	}
-	t.receive(op)
+	r.status = f.status
+	t.add(&t.receives, r)
 }
 
-func (t *taggedPath) receive(op *taggedOp) { t.add(&t.receives, op) }
-
-// add lets the device begin op, when it has begun those before it.
-func (t *taggedPath) add(q *taggedQueue, op *taggedOp) {
-	if len(q.ops) > 0 || !t.begin(op) {
-		q.ops = append(q.ops, op)
-		t.note(q)
+// add lets the device begin r, when it has begun those before it.
+func (t *taggedPath) add(q *taggedQueue, r *Request) {
+	if len(q.ops) > 0 || !t.begin(r) {
+		t.queue(q, r)
 	}
+}
+
+func (t *taggedPath) queue(q *taggedQueue, r *Request) {
+	q.ops = append(q.ops, r)
+	t.note(q)
 }
 
 // flush lets the device begin what it has room for, in order.
@@ -267,53 +316,72 @@ func (t *taggedPath) note(q *taggedQueue) {
 	q.refused = len(q.ops) > 0
 }
 
-// begin reports whether the device has room for op. op may be over afterwards.
-func (t *taggedPath) begin(op *taggedOp) bool {
-	var buf transport.Mem
-	if op.r != nil {
-		buf = op.r.buf
-	}
-	var st transport.State
-	var err error
+// begin reports whether the device has room for r. r may be over afterwards.
+func (t *taggedPath) begin(r *Request) bool {
 	switch {
-	case op.to != nil:
-		if t.limits.SendsStay && op.r.mayEnd() {
-			buf = op.keep(buf)
+	case r.op == opSend:
+		buf, cookie := r.buf, t.cookie()
+		if t.limits.SendsStay && r.mayEnd() {
+			buf = t.rare(r).keep(buf)
 		}
-		m := transport.Match{Context: op.r.recv.Ctx, Source: int32(t.e.cfg.Rank), Tag: op.r.recv.Tag}
-		st, err = t.dev.Send(op.to.rank, m, buf, op.r.mode == Synchronous, op.cookie)
-	case op.taking:
-		st, err = t.dev.Take(op.message, buf, op.cookie)
-	default:
-		m := transport.Match{Context: op.r.recv.Ctx, Source: op.r.recv.Source, Tag: op.r.recv.Tag}
-		var got transport.Probed
-		waits := t.e.wait.calling && t.e.pace.spins()
-		if got, st, err = t.dev.Post(m, buf, op.cookie, waits); st == transport.Done {
-			op.r.status = Status{Source: got.Source, Tag: got.Tag, Bytes: got.Bytes}
-		}
+		m := transport.Match{Context: r.recv.Ctx, Source: int32(t.e.cfg.Rank), Tag: r.recv.Tag}
+		st, err := t.dev.Send(r.recv.Source, m, buf, r.mode == Synchronous, uint64(cookie))
+		return t.begins(r, cookie, st, err)
+	case r.extra && r.takes():
+		cookie := t.cookie()
+		st, err := t.dev.Take(r.tagged.message, r.buf, uint64(cookie))
+		began := t.begins(r, cookie, st, err)
+		t.takesFrom(r)
+		return began
 	}
+	return t.receive(r)
+}
+
+// receive is begin of a receive. It reports whether the device has room.
+func (t *taggedPath) receive(r *Request) bool {
+	cookie := t.cookie()
+	waits := t.e.wait.calling && t.e.pace.spins()
+	m := transport.Match{Context: r.recv.Ctx, Source: r.recv.Source, Tag: r.recv.Tag}
+	got, st, err := t.dev.Post(m, r.buf, uint64(cookie), waits)
+	if st == transport.Started && err == nil {
+		t.started(r, cookie)
+		return true
+	}
+	if st == transport.Done {
+		r.status = Status{Source: got.Source, Tag: got.Tag, Bytes: got.Bytes}
+	}
+	return t.begins(r, cookie, st, err)
+}
+
+// begins goes on with what the device has returned of r, and reports whether it had room.
+func (t *taggedPath) begins(r *Request, cookie uint32, st transport.State, err error) bool {
 	switch {
 	case err != nil:
-		t.end(op, op.error(err))
+		t.end(r, r.error(err))
 	case st == transport.Full:
 		return false
 	case st == transport.Done:
-		t.done(op, nil)
+		t.done(r, nil)
 	default:
-		op.begun = true
-		if err := t.takesFrom(op); err != nil {
-			t.abort(op, err)
-		}
+		t.started(r, cookie)
 	}
 	return true
 }
 
-// takesFrom is why what a probe has taken may never be here as a whole: its sender is gone.
-func (t *taggedPath) takesFrom(op *taggedOp) error {
-	if !op.taking || op.r == nil || uint(op.r.status.Source) >= uint(len(t.peers)) {
-		return nil
+// started notes that the device has begun r.
+func (t *taggedPath) started(r *Request, cookie uint32) {
+	t.free = t.free[:len(t.free)-1]
+	t.begun[cookie], r.offload.cookie = r, uint64(cookie)
+}
+
+// takesFrom gives up what a probe has taken if it may never be here as a whole: its sender is gone.
+func (t *taggedPath) takesFrom(r *Request) {
+	if r.op == opLost || !t.has(r) || uint(r.status.Source) >= uint(len(t.peers)) {
+		return
 	}
-	return t.gone(op.r.status.Source)
+	if err := t.gone(r.status.Source); err != nil {
+		t.abort(r, err)
+	}
 }
 
 // mayEnd reports whether a context may end r before its message is received.
@@ -331,9 +399,9 @@ func (op *taggedOp) keep(buf transport.Mem) transport.Mem {
 }
 
 // error is what a request is told of a device's error.
-func (op *taggedOp) error(err error) error {
-	if op.to != nil {
-		return &PeerError{int(op.to.rank), err}
+func (r *Request) error(err error) error {
+	if r.op == opSend {
+		return &PeerError{int(r.recv.Source), err}
 	}
 	return err
 }
@@ -345,7 +413,14 @@ func (t *taggedPath) events(pkts []transport.Packet) int {
 		t.e.load.stalled--
 	}
 	for i := range pkts {
-		t.event(&pkts[i])
+		if pkt := &pkts[i]; pkt.Event == transport.TaggedDone {
+			r := t.begun[pkt.Cookie]
+			t.begun[pkt.Cookie] = nil
+			t.free = append(t.free, uint32(pkt.Cookie))
+			t.done(r, pkt)
+		} else {
+			t.event(pkt)
+		}
 	}
 	waiting := len(t.e.probers)
 	if waiting == 0 {
@@ -366,99 +441,131 @@ func (t *taggedPath) event(pkt *transport.Packet) {
 		}
 	case transport.Room:
 		t.resume()
-	case transport.TaggedDone:
-		if op := t.ops.find(pkt.Cookie); op != nil && op.begun {
-			t.done(op, pkt)
-		}
+	case transport.TaggedGivenUp:
+		r := t.begun[pkt.Cookie]
+		t.begun[pkt.Cookie] = nil
+		t.done(r, pkt)
 	}
 }
 
-// done is called when the device has ended op. pkt says how; nil: well, and what a receive has got is in its status.
-func (t *taggedPath) done(op *taggedOp, pkt *transport.Packet) {
-	r := op.r
+// done is called when the device has ended r. pkt says how; nil: well, and what a receive has got is in its status. r is
+// nil where the operation was given up before.
+func (t *taggedPath) done(r *Request, pkt *transport.Packet) {
+	if r == nil {
+		return
+	}
+	if pkt != nil && r.op == opRecv && pkt.Err == nil {
+		r.status = Status{Source: pkt.Peer, Tag: pkt.Header.Tag, Bytes: int64(pkt.Header.Len)}
+	}
+	from := r.status.Source
 	switch {
-	case r == nil:
-		t.end(op, nil)
+	case r.op == opLost:
+		t.end(r, nil)
 	case pkt != nil && pkt.Err != nil:
-		t.doneBadly(op, pkt.Err)
-	case op.failed != nil && t.e.closed != nil: // its sender's buffer may have been another one's while it was read
-		t.doneBadly(op, op.failed)
+		t.doneBadly(r, pkt.Err)
+	case r.extra && r.failure() != nil && t.e.closed != nil: // its sender's buffer may have been another one's meanwhile
+		t.doneBadly(r, nil)
 	case r.op == opSend:
-		t.end(op, nil)
+		t.end(r, nil)
+	case uint(from) >= uint(len(t.peers)):
+		r.status = Status{}
+		t.end(r, fmt.Errorf("a message has come that says it is of rank %d; the job has ranks 0 to %d", from,
+			len(t.peers)-1))
 	default:
-		if pkt != nil {
-			r.status = Status{Source: pkt.Peer, Tag: pkt.Header.Tag, Bytes: int64(pkt.Header.Len)}
+		if t.peers[from] == nil {
+			t.meet(from)
 		}
-		if from := r.status.Source; uint(from) >= uint(len(t.peers)) {
-			r.status = Status{}
-			t.end(op, fmt.Errorf("a message has come that says it is of rank %d; the job has ranks 0 to %d", from,
-				len(t.peers)-1))
-			return
+		if r.status.Bytes > int64(r.buf.Len) {
+			err := r.truncated(r.status.Bytes)
+			r.status.Bytes = int64(r.buf.Len)
+			t.end(r, err)
+		} else if r.plain() && !r.detached {
+			r.completePlain(&t.e.load)
+		} else {
+			t.end(r, nil)
 		}
-		t.meet(r.status.Source)
-		err := r.truncated(r.status.Bytes)
-		r.status.Bytes = min(r.status.Bytes, int64(r.buf.Len))
-		t.end(op, err)
 	}
 }
 
-func (t *taggedPath) doneBadly(op *taggedOp, err error) {
-	r := op.r
-	switch {
-	case op.failed != nil:
-		err = op.failed
+// failure is why r fails whatever the device says; nil: it does not.
+func (r *Request) failure() error {
+	if r.tagged == nil {
+		return nil
+	}
+	return r.tagged.failed
+}
+
+func (t *taggedPath) doneBadly(r *Request, err error) {
+	switch why := r.failure(); {
+	case why != nil:
+		err = why
 	case errors.Is(err, transport.ErrCancelled):
 		r.status.Cancelled, err = true, r.cancelErr
 	default:
-		err = op.error(err)
+		err = r.error(err)
 	}
 	if r.op == opRecv || r.status.Cancelled {
 		r.status.Bytes = 0
 	}
-	t.end(op, err)
+	t.end(r, err)
 }
 
 func (t *taggedPath) cancel(r *Request, why error) {
-	op := t.ops.find(r.offload.cookie)
+	begun := t.has(r)
 	switch {
-	case !op.begun && !op.taking:
-		t.dequeue(op)
+	case !begun && !r.takes():
+		t.dequeue(r)
 		r.status.Cancelled, r.status.Bytes = true, 0
-		t.end(op, why)
-	case op.copied && why != nil: // the device has the copy; the message may be received all the same
-		op.r = nil
+		t.end(r, why)
+	case r.tagged != nil && r.tagged.copied && why != nil: // the message may be received all the same
+		t.leave(r)
 		r.status.Cancelled, r.status.Bytes = true, 0
-		t.e.complete(r, why)
-	case op.begun && !r.cancelling:
+		t.end(r, why)
+	case begun && !r.cancelling:
 		r.cancelling, r.extra, r.cancelErr = true, true, why
-		t.dev.Cancel(op.cookie)
+		t.dev.Cancel(r.offload.cookie)
 	}
 }
 
-// dequeue takes op, which the device has not begun, off its queue.
-func (t *taggedPath) dequeue(op *taggedOp) {
-	q := &t.receives
-	if op.to != nil {
-		q = &op.to.sends
+// leave leaves the device's operation of r, which sends from a copy, to a request of nobody's.
+func (t *taggedPath) leave(r *Request) {
+	lost := t.unclaimed()
+	lost.recv.Source, lost.offload.cookie = r.recv.Source, r.offload.cookie
+	lost.tagged, lost.extra, r.tagged = r.tagged, true, nil
+	t.begun[r.offload.cookie] = lost
+}
+
+// dequeue takes r, which the device has not begun, off its queue. It reports whether r was there.
+func (t *taggedPath) dequeue(r *Request) bool {
+	q, may := &t.receives, true
+	if r.sends() {
+		p := t.peers[r.recv.Source]
+		q, may = &p.sends, p.reached
 	}
-	q.ops = without(q.ops, op)
-	if op.to == nil || op.to.reached {
+	i := slices.Index(q.ops, r)
+	if i < 0 {
+		return false
+	}
+	if q.ops = slices.Delete(q.ops, i, i+1); may {
 		t.flush(q)
 	}
+	return true
 }
 
-// abort lets op fail with err, when the device has let go of its buffer.
-func (t *taggedPath) abort(op *taggedOp, err error) {
-	switch {
-	case !op.begun:
-		t.dequeue(op)
-		t.end(op, err)
-	case op.failed == nil || t.e.closed != nil:
-		if op.failed == nil {
-			op.failed = err
+// abort lets r fail with err, when the device has let go of its buffer.
+func (t *taggedPath) abort(r *Request, err error) {
+	if !t.has(r) {
+		if t.dequeue(r) {
+			t.end(r, err)
 		}
-		t.dev.Abandon(op.cookie, t.e.closed != nil)
+		return
 	}
+	if op := t.rare(r); op.failed == nil {
+		op.failed = err
+	} else if t.e.closed == nil {
+		return
+	}
+	t.dev.Abandon(r.offload.cookie, t.e.closed != nil)
 }
 
 func (t *taggedPath) probe(ctx uint32, source, tag int32, take bool) (found, bool) {
@@ -482,9 +589,9 @@ func (t *taggedPath) stalled() bool { return false }
 
 // drop also takes the messages of that communicator, and late ones of those before it, so that no other gets them.
 func (t *taggedPath) drop(ctx uint32, err error) {
-	for op := range t.ops.values() {
-		if op.r != nil && op.r.op == opRecv && op.r.recv.Ctx == ctx && !op.taking {
-			t.abort(op, err)
+	for _, r := range t.all() {
+		if r.op == opRecv && r.recv.Ctx == ctx && !r.takes() {
+			t.abort(r, err)
 		}
 	}
 	if len(t.freed) == freedMax {
@@ -506,37 +613,41 @@ func (t *taggedPath) lose(ctx uint32) {
 		if !ok {
 			return
 		}
-		t.take(f, nil)
+		t.take(f, t.unclaimed())
 	}
 }
 
 func (t *taggedPath) fail(err error) {
-	for op := range t.ops.values() {
-		if op.begun {
-			t.abort(op, err)
-		} else {
-			t.end(op, err)
+	for _, r := range t.all() {
+		if t.has(r) {
+			t.abort(r, err)
 		}
 	}
-	t.forget(&t.receives)
+	t.forget(&t.receives, err)
 	for _, p := range t.peers {
 		if p != nil {
 			p.err = err
-			t.forget(&p.sends)
+			t.forget(&p.sends, err)
 		}
 	}
 }
 
-// forget empties a queue, whose operations are over.
-func (t *taggedPath) forget(q *taggedQueue) {
+// forget empties a queue, whose operations fail.
+func (t *taggedPath) forget(q *taggedQueue, err error) {
+	for _, r := range q.ops {
+		t.end(r, err)
+	}
 	q.ops = nil
 	t.flush(q)
 }
 
 func (t *taggedPath) finish() {
-	for op := range t.ops.values() {
-		t.end(op, op.failed)
+	for _, r := range t.begun {
+		if r != nil {
+			t.end(r, r.failure())
+		}
 	}
+	t.begun, t.free = nil, nil
 }
 
 // failPeer ends what involves p: it is gone.
@@ -549,18 +660,20 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 		t.lost = err
 		t.e.startServer()
 	}
-	for op := range t.ops.values() {
-		switch r := op.r; {
-		case op.to == p:
-			t.abort(op, err)
-		case r == nil || r.op != opRecv || r.serves():
-		case op.taking:
-			if op.begun && r.status.Source == p.rank {
-				t.abort(op, err)
+	for _, r := range t.all() {
+		switch {
+		case r.sends():
+			if r.recv.Source == p.rank {
+				t.abort(r, err)
+			}
+		case r.op != opRecv || r.serves():
+		case r.takes():
+			if r.status.Source == p.rank && t.has(r) {
+				t.abort(r, err)
 			}
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
 		case r.recv.Source == p.rank || r.recv.Source == AnySource && int(p.rank) != t.e.cfg.Rank:
-			t.abort(op, err)
+			t.abort(r, err)
 		}
 	}
 	t.e.probers.end(t.e, probesExpecting(p.rank), err)
@@ -568,8 +681,8 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 }
 
 func (t *taggedPath) count(s Stats) Stats {
-	for op := range t.ops.values() {
-		if op.to == nil && !op.taking {
+	for _, r := range t.all() {
+		if !r.sends() && !r.takes() {
 			s.Posted++
 		}
 	}

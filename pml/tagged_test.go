@@ -57,10 +57,17 @@ func checkTagged(t *testing.T, e *Engine) {
 	if e.load.stalled != len(tp.refused) {
 		t.Errorf("rank %d: %d links are stalled, %d queues are refused", e.cfg.Rank, e.load.stalled, len(tp.refused))
 	}
-	for op := range tp.ops.values() {
-		if op.r != nil && (op.r.state != stActive || op.r.offload.cookie != op.cookie) {
+	free := 0
+	for cookie, r := range tp.begun {
+		switch {
+		case r == nil:
+			free++
+		case r.state != stActive || r.offload.cookie != uint64(cookie):
 			t.Errorf("rank %d: an operation's request is not active, or not its own", e.cfg.Rank)
 		}
+	}
+	if free != len(tp.free) {
+		t.Errorf("rank %d: %d cookies are free, %d have no operation", e.cfg.Rank, len(tp.free), free)
 	}
 }
 
@@ -148,9 +155,9 @@ func settled(t *testing.T, e *Engine) {
 	t.Helper()
 	for limit := time.Now().Add(hangs); ; runtime.Gosched() {
 		e.lock()
-		all := true
-		for op := range e.path.(*taggedPath).ops.values() {
-			all = all && op.begun
+		tp, all := e.path.(*taggedPath), true
+		for _, r := range tp.all() {
+			all = all && tp.has(r)
 		}
 		e.unlock()
 		if all {
@@ -317,6 +324,12 @@ func (s *staying) Limits() transport.TaggedLimits {
 func (s *staying) Send(peer int32, m transport.Match, buf transport.Mem, sync bool, c uint64) (transport.State, error) {
 	s.sends[c] = true
 	return s.Device.Send(peer, m, buf, sync, c)
+}
+
+func (s *staying) Post(m transport.Match, buf transport.Mem, c uint64, waits bool) (
+	transport.Probed, transport.State, error) {
+	delete(s.sends, c)
+	return s.Device.Post(m, buf, c, waits)
 }
 
 func (s *staying) Cancel(cookie uint64) {
@@ -615,6 +628,7 @@ type holding struct {
 	held  []func()
 	wake  func(thread bool)
 	left  chan int // how many each Poll lets leave
+	lazy  bool     // Arm wakes nobody
 }
 
 func (h *holding) Facts() *transport.Facts {
@@ -630,7 +644,7 @@ func (h *holding) Facts() *transport.Facts {
 
 // Arm has a rank that holds something be woken. It reports whether the rank is armed.
 func (h *holding) Arm(level transport.Level) bool {
-	if len(h.held) > 0 {
+	if len(h.held) > 0 && !h.lazy {
 		go h.wake(false)
 	}
 	return h.Device.Arm(level)
@@ -700,5 +714,98 @@ func TestTaggedHeldSends(t *testing.T) {
 	defer e.unlock()
 	if e.load.stalled != 0 {
 		t.Errorf("%d links are stalled", e.load.stalled)
+	}
+}
+
+// A call that starts a send which the device holds does not let it leave: the next ones are held with it.
+func TestTaggedHeldTogether(t *testing.T) {
+	watchdog(t)
+	f := looptag.New(0)
+	d := &holding{Device: f.Device(0), left: make(chan int, 10), lazy: true}
+	peer := f.Device(1)
+	e, err := New(Config{Size: 2, Net: d,
+		Lookup: func(context.Context, int) ([]byte, error) { return peer.Address(), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(errOver)
+	if err := e.Send(nil, 1, 1, 1, []byte{1}, Standard); err != nil { // the first contact
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := e.Isend(nil, 1, 1, 1, []byte{1}, Standard).Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e.Flush(); len(d.left) != 1 {
+		t.Fatalf("they leave in %d parts", len(d.left))
+	}
+	if n := <-d.left; n != 5 {
+		t.Errorf("%d leave together", n)
+	}
+}
+
+// leaving is a device that gives up what is abandoned, and lets go of it when the test says so.
+type leaving struct {
+	*scripted
+}
+
+func (d *leaving) Facts() *transport.Facts {
+	d.facts = *d.Device.Facts()
+	d.facts.Tagged = d
+	return &d.facts
+}
+
+func (d *leaving) Post(transport.Match, transport.Mem, uint64, bool) (transport.Probed, transport.State, error) {
+	return transport.Probed{}, transport.Started, nil
+}
+
+func (d *leaving) Probe(transport.Match, bool) (transport.Probed, bool) { return transport.Probed{}, false }
+
+func (d *leaving) Abandon(cookie uint64, over bool) {
+	d.given = append(d.given, abandoned{cookie, over})
+	d.pkts = append(d.pkts, transport.Packet{Event: transport.TaggedGivenUp, Cookie: cookie, Err: transport.ErrCancelled})
+}
+
+// The cookie of an operation that the device has given up is no other's before the device has let go of it.
+func TestTaggedCookieOfGivenUp(t *testing.T) {
+	watchdog(t)
+	f := looptag.New(0)
+	d := &leaving{&scripted{Device: f.Device(0)}}
+	e, err := New(Config{Size: 2, Net: d, Wait: waitpolicy.Spin,
+		Lookup: func(context.Context, int) ([]byte, error) { return f.Device(1).Address(), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(errOver)
+	freed := errors.New("freed")
+	given := e.Irecv(nil, 1, 1, 1, make([]byte, 10))
+	e.DropContext(1, freed)
+	if _, err := given.Wait(); !errors.Is(err, freed) {
+		t.Errorf("the receive that is given up: %v", err)
+	}
+	cookies := func(n int) map[uint64]bool { // of n receives
+		for range n {
+			e.Irecv(nil, 2, 1, 1, make([]byte, 10))
+		}
+		all := map[uint64]bool{}
+		e.lock()
+		defer e.unlock()
+		for cookie, r := range e.path.(*taggedPath).begun {
+			if r != nil {
+				all[uint64(cookie)] = true
+			}
+		}
+		return all
+	}
+	if all := cookies(3); len(all) != 3 || all[d.given[0].cookie] {
+		t.Errorf("cookie %d is given up; others have %v", d.given[0].cookie, all)
+	}
+	e.lock()
+	d.pkts = append(d.pkts, transport.Packet{Event: transport.TaggedDone, Cookie: d.given[0].cookie})
+	e.progress()
+	e.unlock()
+	if all := cookies(1); len(all) != 4 || !all[d.given[0].cookie] {
+		t.Errorf("cookie %d is free; others have %v", d.given[0].cookie, all)
 	}
 }

@@ -428,10 +428,13 @@ func (e *Engine) arm() {
 func (e *Engine) armFor(n need) {
 	for tries := 0; tries < 8 && n != needWatcher; tries++ {
 		// What has come is looked at first, and no more of it taken than was posted for: what is left in the links costs
-		// this rank nothing, and holds back its senders.
-		e.wait.untilDone = true
-		e.progress()
-		e.wait.untilDone = false
+		// this rank nothing, and holds back its senders. Where nothing is posted, a look would only let leave what the
+		// device holds.
+		if e.load.outstanding != 0 || tries > 0 {
+			e.wait.untilDone = true
+			e.progress()
+			e.wait.untilDone = false
+		}
 		if n = e.wait.needs(&e.load); n == needNothing || n == needWatcher {
 			break
 		}
@@ -486,12 +489,18 @@ func (e *Engine) attend() {
 	if e.wait.leader == noLeader {
 		e.pace.begin()
 	}
-	for e.wait.leader == noLeader && !e.gone {
+	for idle := 0; e.wait.leader == noLeader && !e.gone; {
 		next := e.look()
+		if e.load.none() {
+			if next != stepPoll && next != stepOffer {
+				return
+			}
+			if idle++; e.leaves(idle) {
+				return
+			}
+		}
 		switch {
 		case next == stepPoll:
-		case next != stepOffer && e.load.none():
-			return
 		case next == stepPark:
 			// Armed is not enough: what came while arm tried may have posted a receive, which arms, and left work.
 			if e.arm(); e.wait.needs(&e.load) == needNothing && !e.links.hears() {

@@ -53,6 +53,14 @@ func newCounted(t testing.TB, d transport.Device) *counted {
 	c := &counted{Device: d, t: t, facts: *d.Facts()}
 	c.facts.Wake = slices.Clone(c.facts.Wake)
 	c.facts.Wake[0].Clear = func(bool) { c.parks.Add(1) }
+	if short := c.facts.Short; short != nil {
+		c.facts.Short = func() (transport.Short, []byte, transport.Found) {
+			if c.flood.Load() {
+				return transport.Short{}, nil, transport.FoundOther
+			}
+			return short()
+		}
+	}
 	return c
 }
 
@@ -723,4 +731,29 @@ func TestReceiverDoesNotCompute(t *testing.T) {
 	case <-asked:
 		t.Error("the sender is asked to write all of it, though the receiver waits")
 	}
+}
+
+// A watcher that comes though nothing is under way, and finds messages without end, does not take them all, but comes
+// back: a caller may be about to receive them.
+func TestWatcherLeavesAFlood(t *testing.T) {
+	w := newRanks(t, 2, Config{})
+	e, d := w.e[0], w.d[0]
+	d.flood.Store(true)
+	e.sleep.Interrupt()
+	for came := range 3 {
+		for first := d.polls.Load(); d.polls.Load() == first; runtime.Gosched() { // it has come, or comes back
+		}
+		for begun := d.polls.Load(); ; runtime.Gosched() {
+			e.lock()
+			asleep := e.wait.watcher == watcherAsleep
+			e.unlock()
+			if asleep {
+				break
+			}
+			if n := d.polls.Load() - begun; n > 1000 {
+				t.Fatalf("visit %d: the watcher has looked %d times, and looks on", came, n)
+			}
+		}
+	}
+	d.flood.Store(false)
 }

@@ -6,6 +6,9 @@ import "context"
 // protocols there. The caller of its methods holds the engine's lock, except for Reach. Operations end with TaggedDone
 // and their cookie; for a receive, Peer, Header.Tag and Header.Len describe the message. After Full one Room, of any
 // peer, says that the refused operation may be tried again.
+//
+// Cookies are below the greatest number of operations that the device has had at a time, so that a device may use them
+// as indexes. Of an operation that is not Started the cookie is free.
 type Tagged interface {
 	Limits() TaggedLimits
 	// Reach makes peer a possible destination. It may block; the error says what was tried.
@@ -25,9 +28,9 @@ type Tagged interface {
 	// Cancel asks for the end of an operation. It ends in one TaggedDone all the same: done, or ErrCancelled. A device
 	// that cannot take an operation back does nothing.
 	Cancel(cookie uint64)
-	// Abandon gives up an operation whose peer is gone, or that this rank has no use for any more. Its TaggedDone comes
-	// when nothing can write to its buffer any more, or read it: soon, unless a peer that lives may be in the middle of
-	// that. over: this rank's job is over, and no peer counts on what it sends: a send ends soon, and may be read yet.
+	// Abandon gives up an operation whose peer is gone, or that this rank has no use for any more. Its TaggedDone, or
+	// TaggedGivenUp, comes when nothing can write to its buffer any more, or read it: soon, unless a peer that lives may
+	// be in the middle of that. over: this rank's job is over, and no peer counts on what it sends: a send ends soon, and may be read yet.
 	Abandon(cookie uint64, over bool)
 }
 

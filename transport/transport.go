@@ -111,7 +111,8 @@ const (
 
 	Reached // Cookie: what Board.Expect has asked for is so. Peer: this rank
 
-	TaggedDone // Cookie, Header.Tag, Header.Len, Err: an operation of a Tagged device has ended
+	TaggedDone    // Cookie, Header.Tag, Header.Len, Err: an operation of a Tagged device has ended; its cookie is free
+	TaggedGivenUp // Cookie, Err: it counts as ended, and its cookie is free after TaggedDone, which may never come
 )
 
 // After Down neither the peer nor the link to it touches this rank's memory: what was registered or lent is this rank's

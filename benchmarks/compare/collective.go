@@ -75,13 +75,18 @@ func readBarrier(a arguments, out string, _ time.Duration) ([]line, error) {
 
 var compared = []string{"bcast", "reduce", "allreduce", "allgather", "alltoall"}
 
-func collectives(ranks int) measurement {
-	m := measurement{
+// collectivesOf has no runs yet.
+func collectivesOf(ranks int) measurement {
+	return measurement{
 		name: fmt.Sprintf("coll%d", ranks), key: "bytes", columns: collectiveColumns(compared),
 		title: fmt.Sprintf("Collective calls of %d ranks", ranks),
 		about: fmt.Sprintf("Bcast, Reduce and Allreduce (float64, sum), Allgather, Alltoall of %d ranks; bytes are "+
 			"what one rank has for another rank, or for all.", ranks) + osuLoop,
 	}
+}
+
+func collectives(ranks int) measurement {
+	m := collectivesOf(ranks)
 	of, small := strings.Join(compared, ","), " -m 8:65536"
 	switch ranks {
 	case 2:

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,7 +64,7 @@ func TestReadBarrier(t *testing.T) {
 func TestCollectiveCallsTakeFiveMinutes(t *testing.T) {
 	for quick, most := range map[bool]float64{false: 5 * 60, true: 30} {
 		sum := 0.0
-		for _, m := range plan(quick) {
+		for _, m := range plan(quick, 0) {
 			if m.program == "collective" || m.program == "kernel" {
 				sum += 3 * m.seconds
 			}
@@ -76,12 +77,14 @@ func TestCollectiveCallsTakeFiveMinutes(t *testing.T) {
 
 // Three rounds of the quick set end within three minutes, with what the gauges take.
 func TestQuickTakesThreeMinutes(t *testing.T) {
-	sum := 0.0
-	for _, m := range plan(true) {
-		sum += 3 * m.seconds
-	}
-	if sum == 0 || sum > 170 {
-		t.Errorf("planned for %v s, and may be 170 s", sum)
+	for _, cores := range []int{0, 16} {
+		sum := 0.0
+		for _, m := range plan(true, cores) {
+			sum += 3 * m.seconds
+		}
+		if sum == 0 || sum > 170 {
+			t.Errorf("-cores %d: planned for %v s, and may be 170 s", cores, sum)
+		}
 	}
 }
 
@@ -108,7 +111,7 @@ func TestSummarize(t *testing.T) {
 // What the plan names is there to be built.
 func TestPlanNamesPrograms(t *testing.T) {
 	for _, quick := range []bool{false, true} {
-		for _, m := range plan(quick) {
+		for _, m := range slices.Concat(plan(quick, 0), plan(quick, 2), plan(quick, 16)) {
 			if _, err := os.Stat("../peers/" + m.program + ".c"); err != nil {
 				t.Errorf("%s: %v", m.name, err)
 			}
@@ -126,7 +129,7 @@ func TestPlanNamesPrograms(t *testing.T) {
 // Where sizes are measured, the runs together double from the least to the greatest and leave none out.
 func TestSizesDouble(t *testing.T) {
 	for _, quick := range []bool{false, true} {
-		for _, m := range plan(quick) {
+		for _, m := range slices.Concat(plan(quick, 0), plan(quick, 16)) {
 			keys := invented(m).keys()
 			for i := 1; m.sizes && i < len(keys); i++ {
 				if keys[i] != 2*keys[i-1] {
@@ -307,7 +310,8 @@ func TestIndexNamesBothEnds(t *testing.T) {
 	r, _ := known()
 	text := index([]*result{r}, "")
 	for _, want := range []string{
-		"| [Latency](latency.md) | one way, lower is better | 0.56 at 8 to 0.70 at 512 bytes; none at 1 of 3 | – |\n",
+		"| [Latency](latency.md) | one way, lower is better | 0.56 at 8 to 0.70 at 512 bytes; none at 1 of 3 | – | " +
+			"2 of 2, 100 % | 2 of 2, 100 % |\n",
 		"- Abacus, 2 CPUs",
 		"![Latency](latency.svg)",
 	} {
@@ -318,7 +322,7 @@ func TestIndexNamesBothEnds(t *testing.T) {
 	if strings.Contains(text, "bw.md") {
 		t.Errorf("the index names what was not measured:\n%s", text)
 	}
-	bw, _ := find(plan(false), "bw")
+	bw, _ := find(plan(false, 0), "bw")
 	b := invented(bw)
 	for _, lines := range b.Runs[0].Rounds[0] {
 		lines[6].Values[0], lines[8].Values[0] = 3, 60 // 64 and 256 bytes
@@ -343,12 +347,12 @@ func TestIndexNamesBothEnds(t *testing.T) {
 // TestFromMakesThePagesAgain checks that what is written can be read and gives the same page.
 func TestFromMakesThePagesAgain(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
-	m, _ := find(plan(false), "latency")
+	m, _ := find(plan(false, 0), "latency")
 	r, _ := known()
 	if err := r.write(dir, m); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(context.Background(), settings{from: dir, out: other}, plan(false)); err != nil {
+	if err := run(context.Background(), settings{from: dir, out: other}, plan(false, 0)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"latency.md", "latency.svg", "latency.json"} {
@@ -370,7 +374,7 @@ func TestFromMakesThePagesAgain(t *testing.T) {
 	if err := os.WriteFile(page, []byte("old\n"+summaryBegin+summary+summaryEnd+"old\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(context.Background(), settings{from: dir, out: other}, plan(false)); err != nil {
+	if err := run(context.Background(), settings{from: dir, out: other}, plan(false, 0)); err != nil {
 		t.Fatal(err)
 	}
 	kept, err := os.ReadFile(page)
@@ -378,7 +382,7 @@ func TestFromMakesThePagesAgain(t *testing.T) {
 		strings.Replace(text, summaryBegin+summary+summaryEnd+"\n", "", 1) != string(made) {
 		t.Errorf("with a summary the page is %v\n%s", err, text)
 	}
-	err = run(context.Background(), settings{from: t.TempDir()}, plan(false))
+	err = run(context.Background(), settings{from: t.TempDir()}, plan(false, 0))
 	if err == nil || !strings.Contains(err.Error(), "no results of latency") {
 		t.Errorf("an empty folder gives %v", err)
 	}
@@ -386,17 +390,17 @@ func TestFromMakesThePagesAgain(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "latency.json"), bad, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = run(context.Background(), settings{from: dir}, plan(false))
+	err = run(context.Background(), settings{from: dir}, plan(false, 0))
 	if err == nil || !strings.Contains(err.Error(), "measure again") {
 		t.Errorf("a bad file gives %v", err)
 	}
 }
 
 func TestChoose(t *testing.T) {
-	if got, err := choose(plan(true), "ring,first"); err != nil || len(got) != 2 || got[0].name != "ring" {
+	if got, err := choose(plan(true, 0), "ring,first"); err != nil || len(got) != 2 || got[0].name != "ring" {
 		t.Errorf("ring,first: %d measurements, %v", len(got), err)
 	}
-	if _, err := choose(plan(false), "latency,rings"); err == nil || !strings.Contains(err.Error(), `"rings"`) ||
+	if _, err := choose(plan(false, 0), "latency,rings"); err == nil || !strings.Contains(err.Error(), `"rings"`) ||
 		!strings.Contains(err.Error(), "latency_mt, match, ring") {
 		t.Errorf("an unknown name gives %v", err)
 	}

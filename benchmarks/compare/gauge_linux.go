@@ -30,26 +30,35 @@ func newGauge() (func() float64, error) {
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, err
 	}
-	first, second, ok := twoCores(set, siblings)
-	if !ok {
+	all := coresOf(set, siblings)
+	if len(all) < 2 {
 		return nil, errOneCore
 	}
-	return func() float64 { return bounce(first, second) }, nil
+	return func() float64 { return bounce(all[0], all[1]) }, nil
 }
 
-// twoCores are the first two processors of a set that are on different cores.
-func twoCores(set unix.CPUSet, siblings func(cpu int) []int) (first, second int, ok bool) {
-	first = -1
+// usableCores is how many cores this process may use.
+func usableCores() int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return runtime.NumCPU()
+	}
+	return len(coresOf(set, siblings))
+}
+
+// coresOf are the first processors of a set on each of its cores, ascending.
+func coresOf(set unix.CPUSet, siblings func(cpu int) []int) (all []int) {
+	taken := make(map[int]bool)
 	for cpu := range len(set) * 64 {
-		switch {
-		case !set.IsSet(cpu):
-		case first < 0:
-			first = cpu
-		case !slices.Contains(siblings(first), cpu):
-			return first, cpu, true
+		if !set.IsSet(cpu) || taken[cpu] {
+			continue
+		}
+		all = append(all, cpu)
+		for _, sibling := range siblings(cpu) {
+			taken[sibling] = true
 		}
 	}
-	return 0, 0, false
+	return all
 }
 
 // siblings are the processors on the core of one, "0-1" or "0,64" in the kernel's words; none where it does not say.

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestTwoCores(t *testing.T) {
+func TestCoresOf(t *testing.T) {
 	alone := func(cpu int) []int { return []int{cpu} }
 	threads := func(cpu int) []int { return []int{cpu &^ 1, cpu | 1} }
 	unknown := func(int) []int { return nil }
@@ -17,20 +17,19 @@ func TestTwoCores(t *testing.T) {
 		siblings func(int) []int
 		want     string
 	}{
-		{[]int{0, 1}, alone, "0 1 true"},
-		{[]int{0, 1, 2, 3}, threads, "0 2 true"},
-		{[]int{5, 130}, alone, "5 130 true"},
-		{[]int{0, 1}, threads, "0 0 false"},
-		{[]int{3}, alone, "0 0 false"},
-		{nil, alone, "0 0 false"},
-		{[]int{2, 3}, unknown, "2 3 true"},
+		{[]int{0, 1}, alone, "[0 1]"},
+		{[]int{0, 1, 2, 3}, threads, "[0 2]"},
+		{[]int{1, 2, 3}, threads, "[1 2]"},
+		{[]int{5, 130}, alone, "[5 130]"},
+		{[]int{0, 1}, threads, "[0]"},
+		{nil, alone, "[]"},
+		{[]int{2, 3}, unknown, "[2 3]"},
 	} {
 		var set unix.CPUSet
 		for _, cpu := range c.cpus {
 			set.Set(cpu)
 		}
-		first, second, ok := twoCores(set, c.siblings)
-		if got := fmt.Sprint(first, second, ok); got != c.want {
+		if got := fmt.Sprint(coresOf(set, c.siblings)); got != c.want {
 			t.Errorf("of %v: %s, want %s", c.cpus, got, c.want)
 		}
 	}

@@ -13,21 +13,26 @@ import (
 // The marks around the summary in README.md of a folder of results.
 const summaryBegin, summaryEnd = "<!-- summary: by hand; make compare keeps it -->\n", "<!-- end of summary -->\n"
 
-// writeIndex makes README.md of a folder from all the results that are there. It keeps the summary that is there.
-func writeIndex(dir string) error {
-	var results []*result
-	for _, m := range plan(false) {
-		r, err := readResult(dir, m.name)
+// readResults reads all the results of a folder.
+func readResults(dir string, cores int) (results []*result, err error) {
+	for _, m := range plan(false, cores) {
+		r, err := readResult(dir, m.name, cores)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
-			return err
+			return nil, err
 		default:
 			results = append(results, r)
 		}
 	}
+	return results, nil
+}
+
+// writeIndex makes README.md of a folder from all the results that are there. It keeps the summary that is there.
+func writeIndex(dir string, cores int) error {
+	results, err := readResults(dir, cores)
 	if len(results) == 0 {
-		return nil
+		return err
 	}
 	name := filepath.Join(dir, "README.md")
 	old, err := os.ReadFile(name)
@@ -51,29 +56,16 @@ func summaryOf(page string) string {
 // pages of the measurements.
 func index(results []*result, summary string) string {
 	var b strings.Builder
-	b.WriteString("# Compared with Open MPI and MPICH\n\n`make compare` writes this page, except the summary between " +
-		"its two marks.\n\n")
+	title, command := "Compared with Open MPI and MPICH", "make compare"
+	if cores := results[0].Cores; cores > 0 {
+		title += ", a core for each rank"
+		command = fmt.Sprintf("scripts/compare -cores %d", cores)
+	}
+	fmt.Fprintf(&b, "# %s\n\n`%s` writes this page, except the summary between its two marks.\n\n", title, command)
 	if summary != "" {
 		b.WriteString(summaryBegin + summary + summaryEnd + "\n")
 	}
-	b.WriteString("## Ratios\n\nA ratio is ours / the best peer, or the library that the page names; the last column " +
-		"is ours / the limit where one was measured. Each ratio is the median over the rounds of the ratios within a " +
-		"round. The table has the least and the greatest of all rows.\n\n")
-	writeRow(&b, []string{"measurement", "", "to the best peer", "to the limit"})
-	b.WriteString("|:-|:-|:-|:-|\n")
-	for _, r := range results {
-		m, _ := find(plan(false), r.Name)
-		for _, c := range m.columns {
-			if c.aside {
-				continue
-			}
-			writeRow(&b, []string{
-				fmt.Sprintf("[%s](%s.md)", m.title, r.Name), c.name + ", " + c.better(),
-				r.span(m, c, func(w row) float64 { return w.peer }),
-				r.span(m, c, func(w row) float64 { return w.base }),
-			})
-		}
-	}
+	b.WriteString(ratios(results))
 	b.WriteString("\n## Machines\n\n")
 	listed := map[string]bool{}
 	for _, r := range results {
@@ -83,10 +75,79 @@ func index(results []*result, summary string) string {
 		}
 	}
 	for _, r := range results {
-		m, _ := find(plan(false), r.Name)
+		m := r.measurement()
 		fmt.Fprintf(&b, "\n## [%s](%s.md)\n\n%s\n\n![%s](%s.svg)\n", m.title, r.Name, m.about, m.title, r.Name)
 	}
 	return b.String()
+}
+
+// ratios is the table of all ratios and of the shares of cells that reach a goal.
+func ratios(results []*result) string {
+	var b strings.Builder
+	b.WriteString("## Ratios\n\nA ratio is ours / the best peer, or the library that the page names; the fourth " +
+		"column is ours / the limit where one was measured. Each ratio is the median over the rounds of the ratios " +
+		"within a round. The table has the least and the greatest of all rows. The last two columns count the rows " +
+		"whose time is at most 0.8 and at most 1.0 of the best peer's, or whose rate is at least 1/0.8 and at least " +
+		"1.0 of it.\n\n")
+	writeRow(&b, []string{"measurement", "", "to the best peer", "to the limit", "≤ 0.8", "≤ 1.0"})
+	b.WriteString("|:-|:-|:-|:-|-:|-:|\n")
+	var total share
+	for _, r := range results {
+		m := r.measurement()
+		for _, c := range m.columns {
+			if c.aside {
+				continue
+			}
+			var of share
+			if m.rival == "" {
+				of = r.share(c)
+			}
+			total = total.plus(of)
+			writeRow(&b, []string{
+				fmt.Sprintf("[%s](%s.md)", m.title, r.Name), c.name + ", " + c.better(),
+				r.span(m, c, func(w row) float64 { return w.peer }),
+				r.span(m, c, func(w row) float64 { return w.base }),
+				of.text(of.ahead), of.text(of.even),
+			})
+		}
+	}
+	writeRow(&b, []string{"all", "", "", "", total.text(total.ahead), total.text(total.even)})
+	return b.String()
+}
+
+// share counts the cells with a ratio to a peer, and those of them whose time is at most 0.8 (ahead) and 1.0 (even) of
+// the best peer's. The time of a rate is its reciprocal.
+type share struct{ cells, ahead, even int }
+
+func (r *result) share(c column) (s share) {
+	for _, row := range r.rows(c) {
+		if math.IsNaN(row.peer) {
+			continue
+		}
+		took := row.peer
+		if c.higher {
+			took = 1 / row.peer
+		}
+		s.cells++
+		if took <= 0.8 {
+			s.ahead++
+		}
+		if took <= 1 {
+			s.even++
+		}
+	}
+	return s
+}
+
+func (s share) plus(other share) share {
+	return share{s.cells + other.cells, s.ahead + other.ahead, s.even + other.even}
+}
+
+func (s share) text(n int) string {
+	if s.cells == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d of %d, %d %%", n, s.cells, 100*n/s.cells)
 }
 
 // span is the least and the greatest ratio of a column, where they are, and how many rows have none.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 // settings are the command line.
 type settings struct {
 	quick     bool
+	cores     int // 0: the whole set
 	rounds    int
 	only      string
 	limit     time.Duration // for each run; 0: the plan's
@@ -26,12 +28,15 @@ const resultsDir = "benchmarks/results"
 func main() {
 	var s settings
 	flag.BoolVar(&s.quick, "quick", false, "a part of it in under three minutes: three rounds, less time a figure")
+	flag.IntVar(&s.cores, "cores", 0, "what a machine with so many cores can do with a core for each rank: collective "+
+		"calls of 4, 8 and 16 ranks, pairs, fan-in, halos")
 	flag.IntVar(&s.rounds, "rounds", 0, "rounds (default 5, with -quick 3)")
 	flag.StringVar(&s.only, "only", "", "measurements to do, separated by commas (default all)")
 	flag.DurationVar(&s.limit, "limit", 0,
 		"time that one run may take (default 30s, with -quick 10s; more of match and in guests)")
 	flag.StringVar(&s.out, "out", "",
-		"folder for the results (default "+resultsDir+", with -quick a new one, with -from that one)")
+		"folder for the results (default "+resultsDir+", with -cores N cores-N in it, with -quick a new one, with "+
+			"-from that one)")
 	flag.StringVar(&s.from, "from", "", "measure nothing: make tables and pictures from the NAME.json of this folder")
 	flag.Parse()
 	chosen, err := s.check(flag.Args())
@@ -54,8 +59,16 @@ func (s *settings) check(more []string) ([]measurement, error) {
 		return nil, fmt.Errorf("%q is not an option (-h lists them)", more[0])
 	case s.rounds < 0:
 		return nil, fmt.Errorf("-rounds %d: at least 1", s.rounds)
+	case s.cores != 0:
+		here := min(usableCores(), runtime.GOMAXPROCS(0)) // the latter knows a container's limit
+		if s.from != "" {
+			here = s.cores
+		}
+		if err := checkCores(s.cores, runtime.NumCPU(), here); err != nil {
+			return nil, err
+		}
 	}
-	return choose(plan(s.quick), s.only)
+	return choose(plan(s.quick, s.cores), s.only)
 }
 
 func run(ctx context.Context, s settings, chosen []measurement) (err error) {
@@ -74,6 +87,9 @@ func run(ctx context.Context, s settings, chosen []measurement) (err error) {
 	if s.out, err = resultsFolder(s); err != nil {
 		return err
 	}
+	if _, err := readResults(s.out, s.cores); err != nil { // now, and not when all is measured
+		return err
+	}
 	return compare(ctx, s, chosen)
 }
 
@@ -83,6 +99,8 @@ func resultsFolder(s settings) (string, error) {
 		return s.out, nil
 	case s.quick:
 		return os.MkdirTemp("", "compare-quick-")
+	case s.cores > 0:
+		return coresFolder(s.cores), nil
 	}
 	return resultsDir, nil
 }
@@ -91,7 +109,7 @@ func resultsFolder(s settings) (string, error) {
 func rewrite(s settings, chosen []measurement) error {
 	made := 0
 	for _, m := range chosen {
-		r, err := readResult(s.from, m.name)
+		r, err := readResult(s.from, m.name, s.cores)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -106,7 +124,7 @@ func rewrite(s settings, chosen []measurement) error {
 	if made == 0 {
 		return fmt.Errorf("-from %s: there are no results of %s", s.from, names(chosen))
 	}
-	return writeIndex(s.out)
+	return writeIndex(s.out, s.cores)
 }
 
 func compare(ctx context.Context, s settings, chosen []measurement) error {
@@ -134,6 +152,7 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 		measuring, cancel = context.WithTimeout(ctx, quickTotal)
 		defer cancel()
 	}
+	var done []*result
 	in := newSession(chosen, s.rounds)
 	for i := range chosen {
 		m := &chosen[i]
@@ -164,12 +183,16 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 			return err
 		}
 		fmt.Println(r.page(*m))
+		done = append(done, r)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if err := writeIndex(s.out); err != nil {
+	if err := writeIndex(s.out, s.cores); err != nil {
 		return err
+	}
+	if len(done) > 0 {
+		fmt.Println(ratios(done))
 	}
 	fmt.Fprintf(os.Stderr, "compare: tables and pictures are in %s\n", s.out)
 	if ctx.Err() != nil {

@@ -53,7 +53,7 @@ func TestPictures(t *testing.T) {
 		names = names[:1]
 	}
 	for _, name := range names {
-		m, _ := find(plan(false), name)
+		m, _ := find(plan(false, 0), name)
 		for _, mpichFails := range []bool{false, true} {
 			r := invented(m)
 			if mpichFails {
@@ -74,7 +74,7 @@ func TestPictures(t *testing.T) {
 
 // A picture of nothing but failures is still a picture.
 func TestPictureOfNothing(t *testing.T) {
-	for _, m := range plan(false) {
+	for _, m := range plan(false, 0) {
 		r := invented(m)
 		for i := range r.Runs {
 			clear(r.Runs[i].Rounds)
@@ -88,7 +88,7 @@ func TestPictureOfNothing(t *testing.T) {
 // svg is the picture of invented results.
 func svg(t *testing.T, name string) string {
 	t.Helper()
-	m, _ := find(plan(false), name)
+	m, _ := find(plan(false, 0), name)
 	dir := t.TempDir()
 	if err := invented(m).draw(m, dir); err != nil {
 		t.Fatal(err)

@@ -70,17 +70,13 @@ const (
 	quickShare = 0.7               // of the time of a run
 )
 
-// plan is the set. Each program warms up for 0.7 s once, so that all sizes are measured by one run.
-func plan(quick bool) []measurement {
-	all := []measurement{
-		latency(), latencyAlloc(), latencyPersistent(), multiLatency(),
-		bandwidth("bw", "Bandwidth", "from one rank to another", 7),
-		bandwidth("bibw", "Bandwidth, both directions at once", "of both directions together", 8),
-		bandwidthPersistent(), messageRate(), runAhead(), fan("fan_in", "to rank 0 from"),
-		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
-		allPairsSome(), early(), first(), idle(), start(), overlap(),
+// plan is the set, or that of -cores where cores is not 0. Each program warms up for 0.7 s once, so that all sizes are
+// measured by one run.
+func plan(quick bool, cores int) []measurement {
+	all := wholePlan()
+	if cores > 0 {
+		all = coresPlan(cores)
 	}
-	all = slices.Concat(all, collectivePlan(), tcpPlan(), ucxPlan(), rdmaPlan())
 	var kept []measurement
 	for _, m := range all {
 		if m.limit == 0 {
@@ -97,6 +93,18 @@ func plan(quick bool) []measurement {
 		}
 	}
 	return kept
+}
+
+func wholePlan() []measurement {
+	all := []measurement{
+		latency(), latencyAlloc(), latencyPersistent(), multiLatency(),
+		bandwidth("bw", "Bandwidth", "from one rank to another", 7),
+		bandwidth("bibw", "Bandwidth, both directions at once", "of both directions together", 8),
+		bandwidthPersistent(), messageRate(), runAhead(), fan("fan_in", "to rank 0 from"),
+		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
+		allPairsSome(), early(), first(), idle(), start(), overlap(),
+	}
+	return slices.Concat(all, collectivePlan(), tcpPlan(), ucxPlan(), rdmaPlan())
 }
 
 // makeQuick keeps the runs that have arguments for -quick, with these.
@@ -228,13 +236,14 @@ func consumer() measurement {
 
 func late() measurement {
 	return measurement{
-		name: "late", title: "After one rank was late", program: "late", key: "µs late", seconds: 6,
+		name: "late", title: "After one rank was late", program: "late", key: "µs late", seconds: 9,
 		about: "Ten round trips of 8 bytes after one of two ranks has computed for so long, while the other one " +
 			"waited in Recv.",
-		runs: []arguments{{ranks: 2, args: "-m 30:10000 --time 0.1", quick: same}},
+		runs: []arguments{{ranks: 2, args: "-m 30:10000 --time 0.25", quick: same}},
 		columns: []column{
 			{name: "ten round trips, mean", unit: "µs", field: 1, digits: 1},
 			{name: "ten round trips, median", unit: "µs", field: 2, digits: 1},
+			{name: "ten round trips, 99th percentile", unit: "µs", field: 4, digits: 1},
 		},
 	}
 }

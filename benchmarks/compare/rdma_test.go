@@ -79,7 +79,7 @@ func TestCommandsInAGuest(t *testing.T) {
 		library{name: gorun, dir: "/d/v"}, library{name: openMPI, dir: "/d/o"}, library{name: perftest})
 	var shown []string
 	for _, name := range []string{"rdma-latency", "rdma-bw", "rdma-bw-alloc"} {
-		m, _ := find(plan(false), name)
+		m, _ := find(plan(false, 0), name)
 		for i, l := range libraries {
 			if l.name != m.libraries[i] {
 				t.Errorf("%s: %s is in the place of %s", name, l.name, m.libraries[i])
@@ -111,7 +111,7 @@ func TestCommandsInAGuest(t *testing.T) {
 
 // withPerftest is two rounds of two short runs each, of which one of perftest hung. Open MPI prints no typical time.
 func withPerftest() (*result, measurement) {
-	m, _ := find(plan(false), "rdma-latency")
+	m, _ := find(plan(false, 0), "rdma-latency")
 	libraries := librariesInGuest(library{name: gorun}, library{name: openMPI}, library{name: perftest})
 	r := newResult(&m, libraries, machine{}, settings{rounds: 2})
 	s := &r.Runs[0]
@@ -158,7 +158,7 @@ func TestPageWithPerftest(t *testing.T) {
 	text := index([]*result{r}, "")
 	for _, want := range []string{
 		"| [Latency over RDMA](rdma-latency.md) | one way, mean, lower is better | 0.86 at 8 bytes | 0.79 at 8 ",
-		"| one way, typical (median), lower is better | – | 1.17 at 8 bytes |\n",
+		"| one way, typical (median), lower is better | – | 1.17 at 8 bytes |",
 		"## [Latency over RDMA](rdma-latency.md)", "not the speed of any hardware",
 	} {
 		if !strings.Contains(text, want) {
@@ -169,7 +169,7 @@ func TestPageWithPerftest(t *testing.T) {
 
 // The peers of an emulated machine are too slow for the quick set.
 func TestQuickBootsNoGuest(t *testing.T) {
-	for _, m := range plan(true) {
+	for _, m := range plan(true, 0) {
 		if m.guest {
 			t.Errorf("%s is in the quick set", m.name)
 		}
@@ -232,7 +232,7 @@ esac
 	if err := os.WriteFile("lat", []byte(latTable), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m, _ := find(plan(false), "rdma-latency")
+	m, _ := find(plan(false, 0), "rdma-latency")
 	bed := testbed{tools: library{name: perftest, version: "6"}, kernel: "Linux 6"}
 	want := []string{"MPICH 4", "perftest 6", "in the guest Linux 6"}
 	if got := bed.facts(m, machine{Versions: want[:1]}).Versions; !reflect.DeepEqual(got, want) {

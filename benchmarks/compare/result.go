@@ -14,7 +14,8 @@ import (
 type result struct {
 	Name   string `json:"name"`
 	Quick  bool   `json:"quick"`
-	Rounds int    `json:"rounds"` // asked for; an interrupt leaves fewer
+	Cores  int    `json:"cores,omitempty"` // of -cores; 0: the whole set
+	Rounds int    `json:"rounds"`          // asked for; an interrupt leaves fewer
 	// Near is the gauge of the machine's quiet state, in µs. 0: there is no gauge.
 	Near    float64   `json:"near,omitempty"`
 	Machine machine   `json:"machine"`
@@ -44,7 +45,7 @@ type line struct {
 }
 
 func newResult(m *measurement, libraries []library, facts machine, s settings) *result {
-	r := &result{Name: m.name, Quick: s.quick, Rounds: s.rounds, Machine: facts, limit: m.limit}
+	r := &result{Name: m.name, Quick: s.quick, Cores: s.cores, Rounds: s.rounds, Machine: facts, limit: m.limit}
 	if s.limit > 0 {
 		r.limit = s.limit
 	}
@@ -64,6 +65,12 @@ func newResult(m *measurement, libraries []library, facts machine, s settings) *
 		r.Runs = append(r.Runs, one)
 	}
 	return r
+}
+
+// measurement is the one of which this is the result.
+func (r *result) measurement() measurement {
+	m, _ := find(plan(false, r.Cores), r.Name)
+	return m
 }
 
 // empty reports whether no run has been tried yet.
@@ -351,7 +358,8 @@ func (r *result) write(dir string, m measurement) error {
 	return r.draw(m, dir)
 }
 
-func readResult(dir, name string) (*result, error) {
+// readResult reads a result of the set of -cores, or of the whole set where cores is 0.
+func readResult(dir, name string, cores int) (*result, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if err != nil {
 		return nil, err
@@ -360,11 +368,16 @@ func readResult(dir, name string) (*result, error) {
 	if err := json.Unmarshal(raw, r); err != nil {
 		return nil, err
 	}
-	return r, r.check(filepath.Join(dir, name+".json"))
+	return r, r.check(filepath.Join(dir, name+".json"), cores)
 }
 
-// check refuses what would make the tables fail: the file may have been written by another version.
-func (r *result) check(path string) error {
+// check refuses what would make the tables wrong: the file may have been written by another version, or with another
+// -cores, for which the same name is another measurement.
+func (r *result) check(path string, cores int) error {
+	if r.Cores != cores {
+		return fmt.Errorf("%s: measured with -cores %d, and asked for is -cores %d (0: the whole set, the default); "+
+			"give -cores %[2]d, or another folder", path, r.Cores, cores)
+	}
 	n := len(r.Library)
 	for _, s := range r.Runs {
 		if len(s.Commands) != n || len(s.Failed) != n || len(s.Rounds) != n || s.Gauges != nil && len(s.Gauges) != n {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { os.Exit(proc.Main(m)) }
 
 // withTheSocket is two rounds of three sizes; the socket is better than every peer, and does not count as one.
 func withTheSocket() (*result, measurement) {
-	m, _ := find(plan(false), "tcp-latency")
+	m, _ := find(plan(false, 0), "tcp-latency")
 	r := &result{Name: m.name, Rounds: 2, Library: m.libraries}
 	s := samples{Ranks: 2, Commands: []string{"a", "b", "c", "d"}, Failed: make([]string, 4),
 		Rounds: make([][][]line, 4)}
@@ -58,7 +58,8 @@ func TestTableWithTheSocket(t *testing.T) {
 	}
 	text := index([]*result{r}, "")
 	for _, want := range []string{
-		"| one way, lower is better | 0.83 at 1 to 0.92 at 65536 bytes | 1.25 at 1 to 1.38 at 65536 bytes |\n",
+		"| one way, lower is better | 0.83 at 1 to 0.92 at 65536 bytes | 1.25 at 1 to 1.38 at 65536 bytes | " +
+			"0 of 3, 0 % | 3 of 3, 100 % |\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the index has no %q:\n%s", want, text)
@@ -82,7 +83,7 @@ func TestTableWithoutTheSocket(t *testing.T) {
 }
 
 func TestTLSIsComparedWithPlain(t *testing.T) {
-	m, _ := find(plan(false), "tcp-tls-bw")
+	m, _ := find(plan(false, 0), "tcp-tls-bw")
 	page := invented(m).page(m)
 	for _, want := range []string{"| gorun, TLS | gorun, plain | ratio | near | gauge (ns) |\n",
 		"Ratios are ours / plain,",
@@ -96,7 +97,7 @@ func TestTLSIsComparedWithPlain(t *testing.T) {
 // What is not worth its time in the quick set is left out of it.
 func TestQuickBetweenHosts(t *testing.T) {
 	var hosts []string
-	for _, m := range plan(true) {
+	for _, m := range plan(true, 0) {
 		if m.hosts {
 			hosts = append(hosts, m.name)
 		}
@@ -159,7 +160,7 @@ func TestCommandsBetweenHosts(t *testing.T) {
 func TestNoHosts(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	m, _ := find(plan(false), "tcp-idle")
+	m, _ := find(plan(false, 0), "tcp-idle")
 	for code, unavailable := range map[int]bool{77: true, 1: false} {
 		writeScript(t, hostsScript,
 			fmt.Sprintf("echo asked >>asked\necho 'hosts: only root can make hosts' >&2\nexit %d\n", code))
@@ -177,7 +178,7 @@ func TestNoHosts(t *testing.T) {
 			t.Errorf("exit code %d: asked %q", code, asked)
 		}
 	}
-	here, _ := find(plan(false), "idle")
+	here, _ := find(plan(false, 0), "idle")
 	bed := testbed{local: []library{{name: mpich}, {name: gorun}, {name: openMPI}}}
 	if got, err := bed.libraries(here); err != nil || len(got) != 3 || got[0].name != gorun || got[2].name != mpich {
 		t.Errorf("what needs no hosts: %v, %v", got, err)

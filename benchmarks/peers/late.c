@@ -28,7 +28,8 @@ static void lead(pair *p, long us, long n)
         sum += took[i];
     }
     qsort(took, n, sizeof *took, by_value);
-    printf("%-10ld%20.2f%20.2f%20.2f\n", us, sum / n / 1e3, percentile(took, n, 50), percentile(took, n, 90));
+    printf("%-10ld%20.2f%20.2f%20.2f%20.2f\n", us, sum / n / 1e3, percentile(took, n, 50), percentile(took, n, 90),
+           percentile(took, n, 99));
     fflush(stdout);
     free(took);
 }
@@ -46,7 +47,7 @@ int main(int argc, char **argv)
     if (rank == 0) {
         title("MPI Late Rank Test");
         printf("# [ round trips: %d ]\n", AFTER);
-        columns("Late(us)", "Mean(us)", "Median(us)", "P90(us)", NULL);
+        columns("Late(us)", "Mean(us)", "Median(us)", "P90(us)", "P99(us)", NULL);
     }
     for (size_t i = 0; i < sizeof lateness / sizeof *lateness; i++) {
         if (lateness[i] < o.min || lateness[i] > o.max)

@@ -52,11 +52,13 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&j.ReportBindings, "report-bindings", false, "print where each rank is bound")
 	f.BoolVarP(&j.TagOutput, "tag-output", "l", false, "begin each line of output with [rank]")
 	f.BoolVar(&j.Timestamp, "timestamp", false, "begin each line of output with the time, of the rank's host")
-	f.Var((*named)(&j.OutputDir), "output-dir", "write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
+	f.Var((*named)(&j.OutputDir), "output-dir", "write each rank's output to rank.N.out and rank.N.err in the folder "+
+		"`DIR`")
 	f.BoolVar(&j.MergeStderr, "merge-stderr-to-stdout", false, "the standard error of a rank goes where its "+
 		"standard output goes, in order")
 	f.StringVar(&j.StdinFor, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
-	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
+	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a goroutine dump of every rank; "+
+		"exit code 124")
 	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
 	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; the first rank "+
 		"that failed gives the exit code")

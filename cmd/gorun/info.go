@@ -31,7 +31,8 @@ func infoCommand(stdout *os.File) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch given := c.Flags().Changed("ranks"); {
 			case given && (!table || asJSON):
-				return usageError{errors.New("--ranks is for gorun info --collectives; with --json that prints all lines")}
+				return usageError{errors.New("--ranks is for gorun info --collectives; with --json that prints " +
+					"all lines")}
 			case given && ranks < 1:
 				return usageError{fmt.Errorf("--ranks %d: a host of a job has 1 rank or more", ranks)}
 			case table && asJSON:
@@ -86,9 +87,9 @@ func whichLines(ranks, cpus int) (text string, roomy bool) {
 		return fmt.Sprintf("These lines hold where more ranks than this host's CPUs (%d) share them (crowded). "+
 			"--ranks %[1]d prints the lines for ranks that have a CPU each (roomy).", cpus), false
 	}
-	return fmt.Sprintf("These lines hold where ranks on this host have a CPU each, up to %d of them (roomy). A line that "+
-		"says roomy is for blocking calls inside a host. --ranks %d prints the lines for more ranks (crowded).", cpus,
-		cpus+1), true
+	return fmt.Sprintf("These lines hold where ranks on this host have a CPU each, up to %d of them (roomy). A line "+
+		"that says roomy is for blocking calls inside a host. --ranks %d prints the lines for more ranks (crowded).",
+		cpus, cpus+1), true
 }
 
 // waiting says what a rank does while it waits for messages. A setting that is wrong is printSettings' to report.

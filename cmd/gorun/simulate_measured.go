@@ -155,7 +155,8 @@ func readRuns(w io.Writer, path string) ([]simulate.Measured, error) {
 }
 
 // printComparison prints a line for each call with its algorithms in measured order: measured µs, and the ratio of the
-// predicted time to it.
+// predicted time to it. Order says "same order", or which algorithm is measured as faster than which other one, and
+// predicted as slower.
 func printComparison(w io.Writer, m *simulate.Model, runs []simulate.Measured) error {
 	all, err := simulate.Compare(m, runs)
 	if err != nil {
@@ -172,8 +173,8 @@ func printComparison(w io.Writer, m *simulate.Model, runs []simulate.Measured) e
 			fmt.Fprintf(&line, "%s %.4g ×%.2f  ", algorithm, e.Seconds*1e6, e.Ratio())
 		}
 		operation, _ := c.Entries[0].Names()
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d/%d\t%.2f\t%s\n", operation, c.Ranks, c.PerHost, c.Bytes, c.Agree, c.Pairs,
-			c.Loss, strings.TrimSpace(line.String()))
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%.2f\t%s\n", operation, c.Ranks, c.PerHost, c.Bytes, order(c), c.Loss,
+			strings.TrimSpace(line.String()))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -183,6 +184,18 @@ func printComparison(w io.Writer, m *simulate.Model, runs []simulate.Measured) e
 		"in the measured order; in %d of %d calls what the model takes is the fastest or within %.0f %% of it\n\n",
 		v.Near, v.Runs, v.Error, v.Agree, v.Pairs, 100*(simulate.Close-1), v.Right, v.Choices, 100*(simulate.Close-1))
 	return err
+}
+
+// order compares the predicted order of a call's algorithms with the measured one.
+func order(c *simulate.Contest) string {
+	if len(c.Differ) == 0 {
+		return "same order"
+	}
+	var all []string
+	for _, p := range c.Differ {
+		all = append(all, p.Fast.Name+" < "+p.Slow.Name)
+	}
+	return fmt.Sprintf("%d of %d differ: %s", len(all), c.Pairs, strings.Join(all, ", "))
 }
 
 // printChoices prints a line for each value of GORUN_COLL. The barrier between the calls is the same in all of them.

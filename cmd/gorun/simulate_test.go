@@ -126,6 +126,9 @@ func TestSimulateMeasured(t *testing.T) {
 	if err != nil || !strings.Contains(text, "12 of 12 times within 30 %") || strings.Contains(text, "×0") {
 		t.Errorf("%v: a model's own times:\n%s", err, text)
 	}
+	if strings.Count(text, "same order") != 3 {
+		t.Errorf("a model's own times are not in the same order:\n%s", text)
+	}
 	slow := measuredLines(t, 3)
 	text, err = runSimulate(t, "--model", "testbed", "--check", slow)
 	if err != nil || !strings.Contains(text, "\n0 of 12") {
@@ -176,18 +179,35 @@ func TestSimulateMeasured(t *testing.T) {
 	}
 }
 
+// The pairs of algorithms that are not in the measured order are named.
+func TestOrderOfContest(t *testing.T) {
+	ring, err := collectives.Find(collectives.Allreduce, "ring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := collectives.Find(collectives.Allreduce, "tree")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := simulate.Contest{Pairs: 3, Agree: 2, Differ: []simulate.Pair{{Fast: ring, Slow: tree}}}
+	if got, want := order(&c), "1 of 3 differ: ring < tree"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestInfoCollectives(t *testing.T) {
 	for _, roomy := range []bool{false, true} {
 		lines := 0
-		err := collectives.Print(io.Discard, roomy, costHeads, func(a *collectives.Algorithm, p collectives.Params) []string {
-			lines++
-			columns, o := cost(a, p), a.Operation
-			hasSchedule := a.Needs&collectives.OnBoard == 0 && !o.Neighborhood() && o != collectives.InterAllreduce
-			if len(columns) != len(costHeads) || (columns[1] != "") != hasSchedule {
-				t.Errorf("the costs of %v for %d bytes on %d ranks are %q", a, p.Count, p.Size, columns)
-			}
-			return columns
-		})
+		err := collectives.Print(io.Discard, roomy, costHeads,
+			func(a *collectives.Algorithm, p collectives.Params) []string {
+				lines++
+				columns, o := cost(a, p), a.Operation
+				hasSchedule := a.Needs&collectives.OnBoard == 0 && !o.Neighborhood() && o != collectives.InterAllreduce
+				if len(columns) != len(costHeads) || (columns[1] != "") != hasSchedule {
+					t.Errorf("the costs of %v for %d bytes on %d ranks are %q", a, p.Count, p.Size, columns)
+				}
+				return columns
+			})
 		if err != nil || lines == 0 {
 			t.Errorf("%d lines, %v", lines, err)
 		}
@@ -217,7 +237,8 @@ func TestWhichLines(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--ranks", "2"}, {"--collectives", "--ranks", "0"},
 		{"--collectives", "--json", "--ranks", "2"}} {
-		if got := call(t, append([]string{"info"}, args...)...); got.code != 2 || !strings.Contains(got.err, "--ranks") {
+		if got := call(t, append([]string{"info"}, args...)...); got.code != 2 ||
+			!strings.Contains(got.err, "--ranks") {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

@@ -52,14 +52,16 @@ func tuneCommand(stdout, stderr *os.File, code *int) *cobra.Command {
 		Short: "measure which algorithms and eager limit are fastest on this host, for programs to use",
 		Long: `Starts ranks on this host and measures Barrier, Bcast, Reduce, Allreduce, Allgather and Alltoall of 1 KiB to
 1 MiB with each algorithm, and messages of two ranks with several eager limits. It prints each algorithm and
-eager limit that is better than the library's choice, with both times, and writes them to a file, in place of
-an earlier one. Programs read the file: see GORUN_TUNED in gorun info.
+eager limit that is better than the library's choice, with both times, and writes them to a file. Programs
+read the file: see GORUN_TUNED in gorun info. The file keeps its lines for other numbers of ranks, and those
+for sizes that this run does not measure. A file that was measured on another machine is replaced.
 
 Algorithms take turns, and the library's choice is measured twice: the difference is the noise. An algorithm
-gets a line if it takes at most 0.90 of the library's time in two thirds of the rounds, in two passes. An
-eager limit is written if it takes at most 0.95; it is measured if --time is 1m or more. A line holds for
-communicators of more than half as many ranks, up to as many. Nothing else should run on the host meanwhile.
-Ranks on several hosts are not measured: the table of gorun info --collectives holds for them.`,
+gets a line if it takes at most 0.90 of the library's time in two thirds of the rounds, in two passes, and if
+it gains more than the noise. An eager limit is written if it takes at most 0.95; it is measured if --time is
+1m or more. A line holds for communicators of more than half as many ranks, up to as many. Nothing else
+should run on the host meanwhile. Ranks on several hosts are not measured: the table of gorun info
+--collectives holds for them.`,
 		Example: "  gorun tune                         a rank for each CPU, two minutes\n" +
 			"  gorun tune -n 8 --dry-run          8 ranks; measure, and write no file\n" +
 			"  gorun tune -o bin/gorun-tuned.json the file for the binaries in the folder bin",
@@ -128,21 +130,25 @@ func (f *tuneFlags) run(stdout, stderr *os.File) (int, error) {
 	if ranks > cpus {
 		fmt.Fprintf(stderr, "gorun tune: ranks outnumber CPUs: the result holds for such crowded jobs only\n")
 	}
+	here := cpuset.ReadMachine()
+	old := earlier(path, here, stderr)
 	var t tuning
 	if code, err := t.measure(ranks, time.Duration(f.time), environ, stderr); code != 0 || err != nil {
 		return code, err
 	}
 	if len(t.first) == 0 { // a file without lines would replace an earlier one
-		return 1, fmt.Errorf("nothing is measured after %s, and nothing is written; use a longer --time, or fewer ranks",
-			shortTime(time.Duration(f.time)))
+		return 1, fmt.Errorf("nothing is measured after %s, and nothing is written; use a longer --time, or fewer "+
+			"ranks", shortTime(time.Duration(f.time)))
 	}
 	host, _ := os.Hostname()
-	gains := tune.Gains(t.first, t.second)
 	eager, _, _ := tune.Eager(t.eager)
-	measured := tuned.Host{Host: host, CPUs: cpus, Ranks: ranks, Crowded: ranks > cpus, Transport: t.transport,
-		Date: time.Now().UTC().Format(time.RFC3339), Gorun: version()}
-	file := tune.NewFile(measured, tune.Lines(t.first, gains, ranks, t.via, t.cpus), eager.Limit)
-	if err := f.print(stdout, &t, gains, file, path); err != nil || f.dryRun {
+	r := tune.Result{Via: t.via, CPUs: t.cpus, First: t.first, EagerMax: eager.Limit, Eager: len(t.eager) > 0,
+		Host: tuned.Host{Host: host, CPU: here.Model, Online: here.CPUs, CPUs: cpus, Ranks: ranks,
+			Crowded: ranks > cpus, Transport: t.transport, Date: time.Now().UTC().Format(time.RFC3339),
+			Gorun: version()}}
+	r.Gains, r.Noisy = tune.Gains(t.first, t.second)
+	file, count := r.File(old)
+	if err := f.print(stdout, &t, &r, file, count, path); err != nil || f.dryRun {
 		return 0, err
 	}
 	if err := file.Write(path); err != nil {
@@ -177,7 +183,27 @@ func (f *tuneFlags) path() (string, error) {
 	return path, nil
 }
 
-// measure runs the jobs. It returns the code of the first job that fails or is interrupted; gorun has printed the cause.
+// earlier is the file to which the result is added; nil: there is none. A file of another machine, or one that cannot
+// be read, is replaced, and this says so while Ctrl-C still keeps it.
+func earlier(path string, here cpuset.Machine, stderr io.Writer) *tuned.File {
+	old, err := tuned.Read(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		fmt.Fprintf(stderr, "gorun tune: the result will replace %s, which cannot be read: %v\n", path, err)
+		return nil
+	}
+	if why := old.Elsewhere(tuned.Here{CPU: here.Model, Online: here.CPUs}); why != "" {
+		fmt.Fprintf(stderr, "gorun tune: the result will replace %s, which was measured on another machine: %s\n", path,
+			why)
+		return nil
+	}
+	return old
+}
+
+// measure runs the jobs. It returns the code of the first job that fails or is interrupted; gorun has printed the
+// cause.
 func (t *tuning) measure(ranks int, all time.Duration, environ []string, stderr *os.File) (code int, err error) {
 	j := tune.Job{Time: all, Step: 4}
 	rounds := 0
@@ -267,7 +293,8 @@ func runTune(j tune.Job, ranks int, eager int64, environ []string, stderr *os.Fi
 		Apps: []launcher.App{{Ranks: ranks, Path: self, Name: "gorun", Args: []string{tuneWord, string(word)},
 			Env: []string{"GORUN_EAGER_MAX=" + limit, "GORUN_COLL_CHECK=0",
 				tuned.Variable + "=" + tuned.Off}}},
-		Environ: environ, Stdin: none, Stdout: w, Stderr: stderr, Alone: true, Cleaner: cleanerCommand(),
+		Environ: environ, Stdin: none, Stdout: w, Stderr: stderr, Alone: true, Announced: true,
+		Cleaner: cleanerCommand(),
 	}
 	code := job.Run()
 	w.Close()
@@ -285,6 +312,8 @@ type tuneResult struct {
 	Path        string            `json:"path"`
 	Written     bool              `json:"written"`
 	Gains       []tune.Gain       `json:"gains"`
+	Noisy       []tune.Gain       `json:"noisy"` // smaller than the noise of their cell: they get no line
+	Earlier     tune.Earlier      `json:"earlier_lines"`
 	Eager       *tune.EagerGain   `json:"eager,omitempty"`
 	Noise       float64           `json:"noise"`       // the median over cells
 	NoiseMost   float64           `json:"noise_most"`  // the largest of a cell
@@ -296,9 +325,12 @@ type tuneResult struct {
 }
 
 // print says what the file changes, and by how much.
-func (f *tuneFlags) print(w io.Writer, t *tuning, gains []tune.Gain, file *tuned.File, path string) error {
-	r := tuneResult{File: file, Path: path, Written: !f.dryRun, Gains: gains, Measured: len(t.first),
-		NotMeasured: t.cells - len(t.first), Cells: slices.Concat(t.first, t.second), EagerRuns: t.eager}
+func (f *tuneFlags) print(w io.Writer, t *tuning, found *tune.Result, file *tuned.File, count tune.Earlier,
+	path string,
+) error {
+	r := tuneResult{File: file, Path: path, Written: !f.dryRun, Gains: found.Gains, Noisy: found.Noisy, Earlier: count,
+		Measured: len(t.first), NotMeasured: t.cells - len(t.first), Cells: slices.Concat(t.first, t.second),
+		EagerRuns: t.eager}
 	var noise []float64
 	for i := range t.first {
 		noise = append(noise, t.first[i].Noise())
@@ -319,12 +351,12 @@ func (f *tuneFlags) print(w io.Writer, t *tuning, gains []tune.Gain, file *tuned
 	}
 	fmt.Fprintf(w, "Measured: %d cells of an operation and a size, %d ranks on %d CPUs, over %s.\n", len(t.first),
 		file.Host.Ranks, file.Host.CPUs, t.transport)
-	fmt.Fprintf(w, "Noise: the library's choice measured twice differs by %.1f %% (median of cells; largest %.0f %%).\n",
-		100*r.Noise, 100*r.NoiseMost)
+	fmt.Fprintf(w, "Noise: the library's choice measured twice differs by %.1f %% (median of cells; largest %.0f "+
+		"%%).\n", 100*r.Noise, 100*r.NoiseMost)
 	if r.NotMeasured > 0 {
 		fmt.Fprintf(w, "Not measured for lack of time: %d cells. A longer --time reaches them.\n", r.NotMeasured)
 	}
-	if err := printGains(w, gains); err != nil {
+	if err := printGains(w, found); err != nil {
 		return err
 	}
 	switch {
@@ -342,6 +374,7 @@ func (f *tuneFlags) print(w io.Writer, t *tuning, gains []tune.Gain, file *tuned
 			return err
 		}
 	}
+	printEarlier(w, count, file.Host.Ranks)
 	if f.dryRun {
 		fmt.Fprintf(w, "\n--dry-run: nothing is written. Without it the result goes to %s\n", path)
 		return nil
@@ -354,18 +387,51 @@ func (f *tuneFlags) print(w io.Writer, t *tuning, gains []tune.Gain, file *tuned
 	return nil
 }
 
-func printGains(w io.Writer, gains []tune.Gain) error {
-	if len(gains) == 0 {
+func printGains(w io.Writer, found *tune.Result) error {
+	if len(found.Gains) == 0 {
 		fmt.Fprintln(w, "No algorithm is better than the library's choice by 10 % in two thirds of the rounds.")
-		return nil
+	} else {
+		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "operation\tbytes\tthe library's\tµs\ttuned\tµs\ttuned / the library's")
-	for _, g := range gains {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%s\t%.1f\t%.2f\n", g.Operation, memory(g.Bytes), g.From, 1e6*g.Table, g.To,
-			1e6*g.Tuned, g.Ratio)
+	row := func(g *tune.Gain, more string) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%s\t%.1f\t%.2f%s\n", g.Operation, memory(g.Bytes), g.From, 1e6*g.Table, g.To,
+			1e6*g.Tuned, g.Ratio, more)
+	}
+	const heads = "operation\tbytes\tthe library's\tµs\ttuned\tµs\ttuned / the library's"
+	if len(found.Gains) > 0 {
+		fmt.Fprintln(t, heads)
+		for i := range found.Gains {
+			row(&found.Gains[i], "")
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil || len(found.Noisy) == 0 {
+		return err
+	}
+	fmt.Fprintln(w, "Left alone, since the noise is larger than the gain (a longer --time, or an idle host, may tell):")
+	fmt.Fprintln(t, heads+"\tnoise")
+	for i := range found.Noisy {
+		row(&found.Noisy[i], fmt.Sprintf("\t%.0f %%", 100*found.Noisy[i].Noise))
 	}
 	fmt.Fprintln(t)
 	return t.Flush()
+}
+
+// printEarlier says what becomes of the lines of an earlier file.
+func printEarlier(w io.Writer, count tune.Earlier, ranks int) {
+	for _, part := range []struct {
+		lines int
+		text  string
+	}{
+		{count.Other, "lines of the file are for other ranks, and stay"},
+		{count.Kept, fmt.Sprintf("lines for %d ranks stay, since this run has not measured their sizes, or found "+
+			"noise", ranks)},
+		{count.Removed, fmt.Sprintf("lines for %d ranks are gone, since this run has measured their sizes again",
+			ranks)},
+	} {
+		if part.lines > 0 {
+			fmt.Fprintf(w, "From before: %d %s.\n", part.lines, part.text)
+		}
+	}
 }

@@ -2,15 +2,19 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/tune"
 	"github.com/gorun-mpi/mpi/internal/tuned"
 )
 
@@ -94,6 +98,120 @@ func TestTuneDryRun(t *testing.T) {
 	noFiles(t, dir)
 }
 
+// Lines of other numbers of ranks stay in the file, which says of which machine it is.
+func TestTuneAdds(t *testing.T) {
+	t.Parallel()
+	j, dir := tuneJob(t, "--time", "1s", "-n", "2")
+	path := filepath.Join(dir, "gorun", "tuned.json")
+	old := tuned.File{Version: tuned.Version, EagerMax: 4096, Host: tuned.Host{Ranks: 64, Transport: "shm"},
+		Collectives: []collectives.Line{{Operation: "reduce", LeastBytes: 1, Bytes: 2, LeastRanks: 33, Ranks: 64,
+			Via: "shm", CPUs: "any", Algorithm: "chain"}}}
+	if err := old.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	j.start().wait(0)
+	f, err := tuned.Find(path, nil)
+	if err != nil || !slices.Contains(f.Collectives, old.Collectives[0]) || f.Host.Ranks != 2 ||
+		f.EagerMax != 4096 || f.Host.Online < 1 || f.Host.CPU != cpuset.ReadMachine().Model {
+		t.Errorf("%+v, %v", f, err)
+	}
+	const want = "From before: 1 lines of the file are for other ranks, and stay."
+	if !strings.Contains(j.out.String(), want) {
+		t.Errorf("no %q in\n%s", want, j.out.String())
+	}
+}
+
+// A file of another machine, or one that cannot be read, is replaced, and gorun tune says so before it measures.
+func TestTuneReplaces(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"version": 1, "measured": {"online_cpus": 5000}, "eager_max": 4096}`: ", which was measured on another " +
+			"machine: 5000 CPUs, here ",
+		"{\n}": ", which cannot be read: version: it is missing",
+	} {
+		j, dir := tuneJob(t, "--time", "1s", "-n", "2")
+		path := filepath.Join(dir, "x.json")
+		j.cmd.Args = append(j.cmd.Args, "-o", path)
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		j.start().wait(0).says("gorun tune: the result will replace " + path + want)
+		if f, err := tuned.Find(path, nil); err != nil || f.EagerMax != 0 || f.Host.Online > 4999 {
+			t.Errorf("%+v, %v", f, err)
+		}
+	}
+}
+
+// Ranks that outnumber CPUs are reported once, by gorun tune and not by each of its jobs.
+func TestTuneCrowded(t *testing.T) {
+	t.Parallel()
+	j, _ := tuneJob(t, "--time", "1s", "-n", fmt.Sprint(cpuset.Read().Usable()+1), "--dry-run")
+	j.start().wait(0)
+	if n := strings.Count(j.err.String(), "outnumber"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, j.err.String())
+	}
+}
+
+// gorun info says that a file was measured on another machine.
+func TestInfoTunedElsewhere(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "x.json")
+	if err := os.WriteFile(path, []byte(`{"version": 1, "measured": {"cpu": "Abacus"}}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{nil, {"--json"}} {
+		j := prepare(t)
+		j.cmd.Args = append([]string{j.cmd.Args[0], "info"}, flags...)
+		j.cmd.Env = append(j.cmd.Env, "GORUN_TUNED="+path)
+		out := j.start().wait(0).out.String()
+		if got := strings.Contains(out, `Abacus`) && (strings.Contains(out, "; measured on another machine: CPU ") ||
+			strings.Contains(out, `"measured_elsewhere": "CPU \"Abacus`)); !got && cpuset.ReadMachine().Model != "" {
+			t.Errorf("%q:\n%s", flags, clip(out))
+		}
+	}
+}
+
+// The table of what was found has a second part for gains that are smaller than the noise.
+func TestPrintGains(t *testing.T) {
+	won := tune.Gain{Operation: "bcast", Bytes: 1 << 14, From: "direct", To: "shared", Ratio: 0.5, Noise: 0.1}
+	left := tune.Gain{Operation: "reduce", Bytes: 1 << 10, From: "knomial", To: "chain", Ratio: 0.85, Noise: 0.2}
+	const none, alone = "No algorithm is better", "Left alone, since the noise is larger than the gain"
+	for _, c := range []struct {
+		found     tune.Result
+		want, not []string
+	}{
+		{tune.Result{}, []string{none}, []string{alone, "operation"}},
+		{tune.Result{Gains: []tune.Gain{won}}, []string{"bcast      16K    direct"}, []string{none, alone, "noise"}},
+		{tune.Result{Noisy: []tune.Gain{left}}, []string{none, alone, "reduce     1K", "0.85", "  20 %"}, nil},
+	} {
+		var out strings.Builder
+		err := printGains(&out, &c.found)
+		for _, want := range c.want {
+			if err != nil || !strings.Contains(out.String(), want) {
+				t.Errorf("%v, no %q in\n%s", err, want, out.String())
+			}
+		}
+		for _, not := range c.not {
+			if strings.Contains(out.String(), not) {
+				t.Errorf("%q in\n%s", not, out.String())
+			}
+		}
+	}
+}
+
+// The user reads what becomes of each earlier line.
+func TestPrintEarlier(t *testing.T) {
+	var out strings.Builder
+	printEarlier(&out, tune.Earlier{}, 4)
+	printEarlier(&out, tune.Earlier{Removed: 3, Kept: 2, Other: 1}, 4)
+	const want = "From before: 1 lines of the file are for other ranks, and stay.\n" +
+		"From before: 2 lines for 4 ranks stay, since this run has not measured their sizes, or found noise.\n" +
+		"From before: 3 lines for 4 ranks are gone, since this run has measured their sizes again.\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
 // Ctrl-C ends gorun tune and its ranks, and leaves no file.
 func TestTuneInterrupted(t *testing.T) {
 	t.Parallel()
@@ -139,7 +257,8 @@ func TestPrintTuned(t *testing.T) {
 		return collectives.Line{Operation: "reduce", LeastBytes: least, Bytes: most, Via: "shm", CPUs: "crowded",
 			Algorithm: "binomial"}
 	}
-	f := &tuned.File{Path: "/f", Collectives: []collectives.Line{line(256<<10, 1<<20-1), line(1<<20, 1<<20), line(1, 511)}}
+	f := &tuned.File{Path: "/f", Collectives: []collectives.Line{line(256<<10, 1<<20-1), line(1<<20, 1<<20),
+		line(1, 511)}}
 	for _, c := range []struct {
 		roomy bool
 		want  []string

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/program"
 	"github.com/gorun-mpi/mpi/internal/tuned"
 	"github.com/gorun-mpi/mpi/launcher"
@@ -37,8 +38,8 @@ func handTuned(job *launcher.Job, programs []*program.Program) error {
 			app.Env = append(app.Env, tuned.Variable+"="+f.Text())
 		}
 		if name, other := nameOf(files[0]), nameOf(f); i > 0 && digestOf(files[0]) != digestOf(f) {
-			return usageError{fmt.Errorf("%s has %s, and %s has %s: all ranks of a job choose algorithms by the same lines; "+
-				"set %s for the whole job", job.Apps[0].Name, name, app.Name, other, tuned.Variable)}
+			return usageError{fmt.Errorf("%s has %s, and %s has %s: all ranks of a job choose algorithms by the same "+
+				"lines; set %s for the whole job", job.Apps[0].Name, name, app.Name, other, tuned.Variable)}
 		}
 	}
 	return nil
@@ -81,6 +82,8 @@ type tunedFacts struct {
 	Measured tuned.Host `json:"measured"`
 	Lines    int        `json:"lines"`
 	EagerMax int64      `json:"eager_max,omitempty"`
+	// Elsewhere is in what the measured machine differs from this one.
+	Elsewhere string `json:"measured_elsewhere,omitempty"`
 }
 
 // factsOfTuned is nil where no file holds.
@@ -89,7 +92,9 @@ func factsOfTuned(environ []string) (*tunedFacts, error) {
 	if err != nil || f == nil {
 		return nil, err
 	}
-	return &tunedFacts{cmp.Or(f.Path, "in "+tuned.Variable), f.Host, len(f.Collectives), f.EagerMax}, nil
+	set, _, err := join.Settings(environ)
+	return &tunedFacts{cmp.Or(f.Path, "in "+tuned.Variable), f.Host, len(f.Collectives), f.EagerMax,
+		f.Elsewhere(join.Here(set))}, err
 }
 
 func (t *tunedFacts) String() string {
@@ -99,6 +104,9 @@ func (t *tunedFacts) String() string {
 	}
 	if h := t.Measured; h.Ranks > 0 {
 		text += fmt.Sprintf("; measured with %d ranks on %d CPUs", h.Ranks, h.CPUs)
+	}
+	if t.Elsewhere != "" {
+		text += "; measured on another machine: " + t.Elsewhere
 	}
 	return text + ")"
 }

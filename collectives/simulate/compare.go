@@ -25,12 +25,16 @@ type Contest struct {
 	// Pairs counts the pairs of algorithms whose measured times differ by the margin at least, and Agree the pairs
 	// among them that the model has in the same order.
 	Pairs, Agree int
+	Differ       []Pair // the others
 	// Loss is how many times the measured time of the fastest algorithm that one takes which the model has as fastest.
 	Loss float64
 }
 
+// Pair is two algorithms whose order differs.
+type Pair struct{ Fast, Slow *collectives.Algorithm } // as measured
+
 // Close is how near to each other two measured times are whose order means nothing.
-const Close = 1.1
+const Close = 1.15
 
 // Compare has a model predict what was measured. Contests are in the order in which their first runs come.
 func Compare(m *Model, runs []Measured) (all []Contest, err error) {
@@ -83,6 +87,8 @@ func (c *Contest) judge() {
 				c.Pairs++
 				if slow.Predicted > fast.Predicted {
 					c.Agree++
+				} else {
+					c.Differ = append(c.Differ, Pair{fast.Algorithm, slow.Algorithm})
 				}
 			}
 		}

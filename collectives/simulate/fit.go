@@ -24,6 +24,8 @@ var parameters = []parameter{
 	{"Network.Overhead", func(m *Model) *float64 { return &m.Network.Overhead }},
 	{"Network.Rate", func(m *Model) *float64 { return &m.Network.Rate }},
 	{"Network.Touch", func(m *Model) *float64 { return &m.Network.Touch }},
+	{"Memory", func(m *Model) *float64 { return &m.Memory }},
+	{"Fresh", func(m *Model) *float64 { return &m.Fresh }},
 	{"Combine", func(m *Model) *float64 { return &m.Combine }},
 	{"Copy", func(m *Model) *float64 { return &m.Copy }},
 	{"Switch", func(m *Model) *float64 { return &m.Switch }},
@@ -39,13 +41,16 @@ const (
 	// pull is how strongly a parameter that measurements say nothing about stays where it was: as an error of so much
 	// for each factor of e.
 	pull = 0.02
+	// outlier is an error from which on it counts by its size, not its square: single measured times are off by any
+	// factor.
+	outlier = 0.3
 	// farthest is how far a parameter goes from where it was, as the logarithm of the factor.
 	farthest = 9.3 // a factor of about 10,000
 )
 
 // Fit changes the parameters of a model that are above 0 to those with which its times are nearest to measured ones:
-// the sum of the squares of the logarithms of their ratios is least, by Levenberg and Marquardt's method. It is
-// deterministic. It says which parameters do not matter for what was measured.
+// the sum of the squares of the logarithms of their ratios is least, by Levenberg and Marquardt's method; great ones
+// count less (outlier). It is deterministic. It says which parameters do not matter for what was measured.
 func Fit(start Model, runs []Measured) (fitted Model, without []string, err error) {
 	if err := start.Valid(); err != nil {
 		return start, nil, err
@@ -156,12 +161,17 @@ func (f *fit) residuals(x []float64) ([]float64, error) {
 			return nil, fmt.Errorf("%s:%s on %d ranks takes no time in the model, and %v s as measured", o, a,
 				r.Ranks, r.Seconds)
 		}
-		all = append(all, math.Log(t/r.Seconds))
+		all = append(all, bounded(math.Log(t/r.Seconds)))
 	}
 	for _, v := range x {
 		all = append(all, pull*v)
 	}
 	return all, nil
+}
+
+// bounded is an error whose square grows as the error does, once it is an outlier: by Huber's loss, without its corner.
+func bounded(v float64) float64 {
+	return math.Copysign(outlier*math.Sqrt(2*(math.Hypot(1, v/outlier)-1)), v)
 }
 
 func squares(r []float64) (sum float64) {
@@ -195,12 +205,17 @@ func (f *fit) alongSlopes(x, at []float64, first bool) ([]float64, []float64, er
 	damping := 1e-2
 	for range fitSteps {
 		slopes, err := f.slopes(x, at)
+		if err == nil && first {
+			first = false
+			if x = f.leave(x, slopes); len(x) < len(slopes) {
+				at, err = f.residuals(x)
+				if err == nil {
+					slopes, err = f.slopes(x, at)
+				}
+			}
+		}
 		if err != nil {
 			return nil, nil, err
-		}
-		if first {
-			f.findWithout(slopes)
-			first = false
 		}
 		was := squares(at)
 		for ; damping < mostDamping; damping *= 8 {
@@ -244,13 +259,18 @@ func (f *fit) oneByOne(x, at []float64) ([]float64, []float64, error) {
 	return x, at, nil
 }
 
-// findWithout names the parameters that no time depends on.
-func (f *fit) findWithout(slopes [][]float64) {
+// leave names the parameters that no time depends on, and leaves them out of the fit.
+func (f *fit) leave(x []float64, slopes [][]float64) (left []float64) {
+	var free []parameter
 	for i, p := range f.free {
 		if squares(slopes[i][:len(f.runs)]) < 1e-12 {
 			f.without = append(f.without, p.name)
+			continue
 		}
+		free, left = append(free, p), append(left, x[i])
 	}
+	f.free = free
+	return left
 }
 
 // slopes are the derivatives of the errors by each parameter.

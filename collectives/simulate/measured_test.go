@@ -188,6 +188,9 @@ func TestCompare(t *testing.T) {
 				t.Errorf("%v of %d bytes is not in the measured order", c.Operation, c.Bytes)
 			}
 		}
+		if len(c.Differ) != c.Pairs-c.Agree {
+			t.Errorf("%v of %d bytes: of %d pairs %d agree and %d differ", c.Operation, c.Bytes, c.Pairs, c.Agree, len(c.Differ))
+		}
 		if c.Pairs > 0 && c.Loss < Close {
 			t.Errorf("%v of %d bytes: what the model takes is last, and costs %v", c.Operation, c.Bytes, c.Loss)
 		}
@@ -221,13 +224,12 @@ func TestByHandOfMeasured(t *testing.T) {
 		// The sender comes to the processor, sends, and gives it up; the receiver comes to it, and the message is
 		// there.
 		{"one processor", alone(2, 2, 8), &m, 2*m.Switch + 2*(h.Overhead+8/h.Touch)},
-		{"a processor each", alone(2, 2, 8), &own, 2*(h.Overhead+8/h.Touch) + h.Latency + 8/h.Rate},
+		{"a processor each", alone(2, 2, 8), &own, 2*(h.Overhead+8/h.Touch) + h.Latency},
 		{"eager bytes over the network, moved by both", alone(2, 1, 3000), &own,
 			2*n.Overhead + 2*3000/n.Touch + 3000/n.Rate + near},
 		{"eager bytes inside a host, from far away", alone(2, 2, 3000), &spilled,
-			2*h.Overhead + 3*(2*3000/h.Touch+3000/h.Rate) + h.Latency},
-		{"long, inside a host: the receiver's alone", alone(2, 2, 100e3), &own,
-			2*h.Overhead + 3*h.Latency + max(100e3/h.Rate, 100e3/h.Touch)},
+			2*h.Overhead + 3*2*3000/h.Touch + h.Latency},
+		{"long, inside a host: a half each", alone(2, 2, 100e3), &own, 3*h.Overhead + 3*h.Latency + 100e3/h.Rate/2},
 		{"barriers one after the other", barrier, &own, 2*n.Overhead + near},
 		// Both ranks leave the barrier at once.
 		{"a mean over the ranks", between, &own, 2*(n.Overhead+8/n.Touch) + 8/n.Rate + near + 8/m.Combine},
@@ -235,6 +237,39 @@ func TestByHandOfMeasured(t *testing.T) {
 		got, err := c.call.Predict(c.model)
 		if err != nil || math.Abs(got-c.want) > 1e-3*c.want {
 			t.Errorf("%s: %v s, %v; not %v s", c.name, got, err, c.want)
+		}
+	}
+}
+
+// Inside a host, bytes that the sender has written in the call take longer, and share the host's memory.
+func TestFresh(t *testing.T) {
+	seconds := func(o collectives.Operation, name string, ranks int, fresh, memory float64) float64 {
+		m := Roomy
+		m.Fresh, m.Memory = fresh, memory
+		j := job(t, o, name, ranks, ranks, 1<<20)
+		j.Model = &m
+		return run(t, j).Seconds
+	}
+	much, little := 1e15, 5e9
+	for _, c := range []struct {
+		operation collectives.Operation
+		name      string
+		ranks     int
+		fresh     bool
+	}{
+		{collectives.Bcast, "binomial", 2, false},
+		{collectives.Bcast, "knomial", 4, false},     // all from the root
+		{collectives.Bcast, "binomial", 16, true},    // some from a rank that has received
+		{collectives.Alltoall, "pairwise", 8, false}, // from the caller's memory
+		{collectives.Allgather, "ring", 8, true},
+	} {
+		plain, fresh := seconds(c.operation, c.name, c.ranks, 1, much), seconds(c.operation, c.name, c.ranks, 2, much)
+		if c.fresh != (fresh > 1.3*plain) || !c.fresh && fresh != plain {
+			t.Errorf("%v:%s on %d ranks takes %v s, and %v if fresh bytes take twice as long", c.operation, c.name, c.ranks,
+				plain, fresh)
+		}
+		if slow := seconds(c.operation, c.name, c.ranks, 1, little); c.fresh != (slow > 1.3*plain) {
+			t.Errorf("%v:%s on %d ranks takes %v s, and %v where memory is slow", c.operation, c.name, c.ranks, plain, slow)
 		}
 	}
 }

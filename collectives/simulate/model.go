@@ -11,8 +11,12 @@ import (
 type Model struct {
 	Host    Path // between ranks of a host
 	Network Path // between hosts
-	// Memory is the rate of all copies inside a host together; a NIC's is Network.Rate.
+	// Memory is the rate of the copies inside a host together; a NIC's is Network.Rate. If processors move bytes
+	// (Host.Touch), it counts copies of fresh bytes alone. Bytes are fresh if the sender has written them in the same
+	// call: other bytes are in the receiver's cache since the call before, as a benchmark makes it.
 	Memory float64
+	// Fresh is how many times as long processors take for fresh bytes of a message past Host.Eager. 0: as long.
+	Fresh float64
 	// Copy and Combine are the rates of a rank's local steps, in bytes of their result.
 	Copy, Combine float64
 	// Leaf is how many hosts share a leaf switch, and Taper how many times their NICs are as fast as its uplinks.
@@ -37,8 +41,9 @@ type Path struct {
 	Overhead float64 // of the sender's processor, and of the receiver's
 	Rate     float64 // of one message
 	Eager    int64   // longer messages wait for their receive
-	// Touch is how fast the processors of sender and receiver move bytes; 0: they do not. Inside a host a message past
-	// Eager is moved by its receiver alone.
+	// Touch is how fast the processors of sender and receiver move bytes; 0: they do not. If they do, inside a host no
+	// message takes time at Rate, except that it is how fast a processor moves a message past Eager from one rank's
+	// memory to another's: sender and receiver move a half each, or the receiver all if ranks share processors.
 	Touch float64
 }
 
@@ -62,17 +67,28 @@ var Ethernet = Model{
 
 // Testbed is the machine that this project is measured on, two processors, with hosts that are network namespaces.
 var Testbed = Model{
-	Host:    Path{Latency: 150e-9, Overhead: 80e-9, Rate: 20e9, Eager: 32 << 10, Touch: 10e9},
+	Host:    Path{Latency: 150e-9, Overhead: 80e-9, Rate: 10e9, Eager: 32 << 10, Touch: 10e9},
 	Network: Path{Latency: 5e-6, Overhead: 3e-6, Rate: 10e9, Eager: 64 << 10, Touch: 3e9},
-	Memory:  50e9,
-	Copy:    10e9, Combine: 8e9,
+	Memory:  50e9, Fresh: 1.5,
+	Copy: 10e9, Combine: 8e9,
 	Leaf: 64, Taper: 1,
 	Cores: 2, OneMachine: true, Switch: 1e-6,
 	Cache: 1 << 20, Spill: 3,
 }
 
+// Roomy is a host with a processor for each rank: Testbed fitted to testdata/cores16.txt. Its network is Testbed's.
+var Roomy = Model{
+	Host:    Path{Latency: 86e-9, Overhead: 288e-9, Rate: 5.49e9, Eager: 32 << 10, Touch: 10.6e9},
+	Network: Testbed.Network,
+	Memory:  52.2e9, Fresh: 1.16,
+	Copy: 100e9, Combine: 15.9e9,
+	Leaf: 64, Taper: 1,
+	Cores: 16,
+	Cache: 1 << 20, Spill: 1.08,
+}
+
 // Models are those that have names.
-var Models = map[string]*Model{"cluster": &Cluster, "ethernet": &Ethernet, "testbed": &Testbed}
+var Models = map[string]*Model{"cluster": &Cluster, "ethernet": &Ethernet, "testbed": &Testbed, "roomy": &Roomy}
 
 // Valid says what makes a model impossible.
 func (m *Model) Valid() error {
@@ -87,7 +103,7 @@ func (m *Model) Valid() error {
 		{"Network.Latency", m.Network.Latency, true}, {"Network.Overhead", m.Network.Overhead, true},
 		{"Network.Rate", m.Network.Rate, false}, {"Network.Eager", float64(m.Network.Eager), true},
 		{"Network.Touch", m.Network.Touch, true},
-		{"Memory", m.Memory, false}, {"Copy", m.Copy, false}, {"Combine", m.Combine, false},
+		{"Memory", m.Memory, false}, {"Fresh", m.Fresh, true}, {"Copy", m.Copy, false}, {"Combine", m.Combine, false},
 		{"Leaf", float64(m.Leaf), false}, {"Taper", m.Taper, false}, {"Hop", m.Hop, true},
 		{"Cores", float64(m.Cores), true}, {"Switch", m.Switch, true},
 		{"Cache", float64(m.Cache), true}, {"Spill", m.Spill, true},
@@ -232,6 +248,9 @@ func (m *machine) latency(from, to int) float64 {
 // carry moves bytes from time at on, and returns when the last of them arrives.
 func (m *machine) carry(at float64, from, to int, bytes int64) float64 {
 	b := float64(bytes)
+	if from == to && m.Host.Touch > 0 {
+		return at + m.Host.Latency
+	}
 	if from == to {
 		at = m.memory[from].take(at, b/m.Memory)
 		return at + m.Host.Latency + m.local(bytes, m.Host.Rate)

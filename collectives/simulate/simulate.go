@@ -107,6 +107,7 @@ type step struct {
 	peer  int32
 	kind  collectives.Kind
 	last  bool // of its round
+	fresh bool // a send, of what this rank has written in the call
 }
 
 // rank is one rank's state.
@@ -118,11 +119,15 @@ type rank struct {
 	began    float64 // when the call began
 	round    int     // the next round, or the one whose messages are under way
 	rounds   int
-	call     int  // calls that are done
-	open     int  // messages of the round that are not complete
-	messages int  // sent and received
-	waits    bool // for a processor, to end a round
+	call     int          // calls that are done
+	open     int          // messages of the round that are not complete
+	messages int          // sent and received
+	waits    bool         // for a processor, to end a round
+	wrote    [spaces]bool // in this call
 }
+
+// spaces are In, Out and Tmp.
+const spaces = 3
 
 type simulation struct {
 	job     *Job
@@ -146,15 +151,17 @@ type simulation struct {
 
 // posted is a message of one side that waits for the other.
 type posted struct {
-	at   float64 // a receive: when it was posted; a send: when it was started, or of an eager one, when it arrives
-	next int32   // in posted, plus one; 0: none
-	kind collectives.Kind
+	at    float64 // a receive: when it was posted; a send: when it was started, or of an eager one, when it arrives
+	next  int32   // in posted, plus one; 0: none
+	kind  collectives.Kind
+	fresh bool // of step
 }
 
 // transfer is a message whose receive has been waited for.
 type transfer struct {
 	from, to int32
 	bytes    int64
+	fresh    bool // of step
 }
 
 // between reports whether a call is Job.Between.
@@ -179,12 +186,23 @@ func (s *simulation) fill(r int) {
 		s.result.Tmp = max(s.result.Tmp, w.Tmp*s.params.ElemSize)
 		s.result.Rounds = max(s.result.Rounds, w.Rounds)
 	}
+	if k.round == 0 {
+		k.wrote = [spaces]bool{}
+	}
 	k.rounds, k.steps = w.Rounds, k.steps[:0]
 	for i := k.round; i < k.round+w.Stored(); i++ {
 		messages, local := w.Round(i)
 		for _, part := range [2][]collectives.Step{messages, local} {
 			for _, st := range part {
-				k.steps = append(k.steps, step{bytes: st.Len * s.params.ElemSize, peer: st.Peer, kind: st.Kind})
+				k.steps = append(k.steps, step{bytes: st.Len * s.params.ElemSize, peer: st.Peer, kind: st.Kind,
+					fresh: st.Kind == collectives.Send && k.wrote[st.Src.Space]})
+			}
+		}
+		for _, part := range [2][]collectives.Step{messages, local} {
+			for _, st := range part {
+				if st.Kind != collectives.Send {
+					k.wrote[st.Dst.Space] = true
+				}
 			}
 		}
 		k.steps[len(k.steps)-1].last = true
@@ -266,7 +284,7 @@ func (s *simulation) post(r int, st step) {
 	hostFrom, hostTo := s.params.Hosts.Host(from), s.params.Hosts.Host(to)
 	path := s.machine.path(hostFrom, hostTo)
 	k := &s.ranks[r]
-	mine := posted{at: k.at, kind: st.kind}
+	mine := posted{at: k.at, kind: st.kind, fresh: st.fresh}
 	eager := st.bytes <= path.Eager
 	if st.kind == collectives.Send {
 		s.result.Messages++
@@ -285,7 +303,8 @@ func (s *simulation) post(r int, st step) {
 		if eager {
 			s.receive(to, done, path.Overhead+s.machine.touch(path, st.bytes), 0)
 		} else {
-			s.later(done+2*s.machine.latency(hostFrom, hostTo), transfer{int32(from), int32(to), st.bytes})
+			s.later(done+2*s.machine.latency(hostFrom, hostTo),
+				transfer{int32(from), int32(to), st.bytes, mine.fresh || other.fresh})
 		}
 	}
 	if eager && st.kind == collectives.Send {
@@ -312,16 +331,19 @@ func (s *simulation) later(at float64, t transfer) {
 	s.queue.push(event{at, ^i})
 }
 
-// transfer moves the bytes of a message past Eager. Over the network, the sender's processor may have to move them; in
-// a host, the receiver's alone does.
+// transfer moves the bytes of a message past Eager. Over the network, the sender's processor may have to move them.
 func (s *simulation) transfer(i int32, at float64) {
 	t := s.transfers[i]
 	s.spare = append(s.spare, i)
 	from, to := int(t.from), int(t.to)
 	hostFrom, hostTo := s.params.Hosts.Host(from), s.params.Hosts.Host(to)
 	path := s.machine.path(hostFrom, hostTo)
+	if hostFrom == hostTo && path.Touch > 0 {
+		s.copyInHost(&t, hostTo, at)
+		return
+	}
 	work, sent := s.machine.touch(path, t.bytes), at
-	if hostFrom != hostTo && work > 0 {
+	if work > 0 {
 		at, sent = s.busy(from, at, path.Overhead+work)
 	}
 	latency := s.machine.latency(hostFrom, hostTo)
@@ -331,6 +353,27 @@ func (s *simulation) transfer(i int32, at float64) {
 		sent = done
 	}
 	s.complete(from, sent)
+}
+
+// copyInHost moves the bytes of a message past Eager from one rank's memory to another's: each processor moves a half,
+// or the receiver's alone moves all where ranks share processors, since the sender sleeps.
+func (s *simulation) copyInHost(t *transfer, host int, at float64) {
+	m, from, to := s.machine, int(t.from), int(t.to)
+	work := m.local(t.bytes, m.Host.Rate)
+	if t.fresh {
+		at = m.memory[host].take(at, float64(t.bytes)/m.Memory)
+		if m.Fresh > 0 {
+			work *= m.Fresh
+		}
+	}
+	sent := at
+	if !m.shared() {
+		work /= 2
+		_, sent = s.busy(from, at, m.Host.Overhead+work)
+	}
+	done := max(at+work, sent) + m.Host.Latency
+	s.receive(to, done, m.Host.Overhead, work)
+	s.complete(from, done)
 }
 
 // busy occupies the processor of a rank that waits for messages. It returns when that begins and ends.

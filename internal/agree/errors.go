@@ -23,14 +23,16 @@ func (g *Group) named(op string, peer, tag int, err error) error {
 	var already *mpierr.Error
 	if errors.As(err, &already) {
 		if already.Op == "" { // why all calls fail from now on
-			return mpierr.At(&mpierr.Error{Op: op, Class: already.Class, Comm: g.Name(), Err: already.Err}, peer, tag, true)
+			return mpierr.At(&mpierr.Error{Op: op, Class: already.Class, Comm: g.Name(), Err: already.Err}, peer, tag,
+				true)
 		}
 		return err
 	}
 	var told *pml.BoardError
 	if errors.As(err, &told) {
 		if no := (&Decoder{B: told.Why}).Veto(); no != nil {
-			return &mpierr.Error{Op: op, Class: no.Class, Comm: g.Name(), Peer: peer, Tag: tag, Err: errors.New(no.Text)}
+			return &mpierr.Error{Op: op, Class: no.Class, Comm: g.Name(), Peer: peer, Tag: tag,
+				Err: errors.New(no.Text)}
 		}
 	}
 	// A Sendrecv in progress is named by its receive.

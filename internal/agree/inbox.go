@@ -197,8 +197,8 @@ func (b *Bridge) stray(m *Exchange, w *leaderMessage) *Veto {
 	name := func(world int) int { return b.Over.RankOf(int32(world)) }
 	return &Veto{Class: mpierr.ErrRank,
 		Text: fmt.Sprintf("rank %d of %s gives rank %d as the leader of the other group, "+
-			"whose leader is rank %d: each leader gives the rank of the other one", b.Over.Rank, b.Over.Name(), name(b.Remote),
-			name(w.from))}
+			"whose leader is rank %d: each leader gives the rank of the other one", b.Over.Rank, b.Over.Name(),
+			name(b.Remote), name(w.from))}
 }
 
 func (d *leaderInbox) mayRefuse() bool {

@@ -81,7 +81,8 @@ func FuzzMember(f *testing.F) {
 		dialler.Go(func() {
 			defer dc.Close()
 			s := raw(1, dc, true)
-			if _, err := dc.Write(s.buf[:s.putFirst(labelOpening, identity{int(from), int(to), secure}.encode())]); err != nil {
+			if _, err := dc.Write(s.buf[:s.putFirst(labelOpening,
+				identity{int(from), int(to), secure}.encode())]); err != nil {
 				return
 			}
 			if _, err := io.ReadFull(dc, s.buf[:replySize]); err != nil {

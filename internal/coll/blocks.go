@@ -115,5 +115,6 @@ func (p *Plan) CheckBlocks(op string) (*Plan, error) {
 func (p *Plan) overlapping(op string) error {
 	p.giveBack()
 	return mpierr.On(mpierr.New(op, mpierr.ErrBuffer, "a receive buffer shares memory with the send buffer, or with "+
-		"another receive buffer; for a call in place pass nil for send (for recv at the root of a scatter)"), p.group.Name())
+		"another receive buffer; for a call in place pass nil for send (for recv at the root of a scatter)"),
+		p.group.Name())
 }

@@ -39,12 +39,13 @@ const (
 	// BoardSetup is the call in which the board is made.
 	BoardSetup = 2
 	// BoardsMost is the limit of the bytes that the boards of a process take, as much as its scratch (scratch.go); a
-	// device adds 2 % to each. It has room for 29 boards of the most ranks, or 63 of 4 ranks: more than the communicators
-	// on which a program makes calls by turns, and little compared with the memory of a process.
+	// device adds 2 % to each. It has room for 29 boards of the most ranks, or 63 of 4 ranks: more than the
+	// communicators on which a program makes calls by turns, and little compared with the memory of a process.
 	BoardsMost = 64 << 20
 
-	// LineRoom is how many bytes of a contribution a line holds, behind the signature and the bytes of enter: as many as
-	// lie in the cache line of the word. A processor may fetch the next cache line for the ranks that look at the word.
+	// LineRoom is how many bytes of a contribution a line holds, behind the signature and the bytes of enter: as many
+	// as lie in the cache line of the word. A processor may fetch the next cache line for the ranks that look at the
+	// word.
 	LineRoom  = 32
 	signed    = 24
 	enteredAt = 16
@@ -58,7 +59,8 @@ type boardState struct {
 	none  bool  // there will be no board: the communicator has been freed
 	err   error // other ranks may have a board, and this rank has no part in it
 	On    *pml.Board
-	able  boardWays // the ways of calls through it; 0: it is not made, or this rank has not agreed with the others on them
+	// The ways of calls through it; 0: it is not made, or this rank has not agreed with the others on them.
+	able boardWays
 
 	Slot  int       // bytes of a slot
 	Step  uint64    // the last one that this rank has begun
@@ -81,7 +83,8 @@ func (b *BoardRoom) Take(n int) *agree.Veto {
 		return nil
 	}
 	b.Give(n)
-	return cannot(fmt.Errorf("a board of %d bytes more than the %d that the boards of a process may take", n, BoardsMost))
+	return cannot(fmt.Errorf("a board of %d bytes more than the %d that the boards of a process may take", n,
+		BoardsMost))
 }
 
 // Used returns how many bytes are reserved.

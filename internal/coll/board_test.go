@@ -146,7 +146,8 @@ func TestRoomyIsAgreed(t *testing.T) {
 }
 
 // A call goes by the lines of the table that hold when it has its turn, whichever held when its plan was made: the plan
-// of the first call, before there is a board, is the plan of all. A rank that is alone in its choice would wait for ever.
+// of the first call, before there is a board, is the plan of all. A rank that is alone in its choice would wait for
+// ever.
 func TestRoomyChoice(t *testing.T) {
 	run(t, 3, "GORUN_COLL_CHECK=0", func(w *Group) error {
 		buf := make([]byte, 16<<10) // roomy ranks send it by messages

@@ -57,7 +57,8 @@ func (p *Plan) describe(w Way) []attribute {
 		place = "no send buffer"
 	}
 	return []attribute{{text: w.Call(o), class: mpierr.ErrComm}, {text: root, class: mpierr.ErrRoot},
-		{text: p.TypeName, class: mpierr.ErrType}, {text: count, class: mpierr.ErrCount}, {text: order, class: mpierr.ErrOp},
+		{text: p.TypeName, class: mpierr.ErrType}, {text: count, class: mpierr.ErrCount},
+		{text: order, class: mpierr.ErrOp},
 		{text: p.OperatorName, class: mpierr.ErrOp, optional: true}, {text: place, class: mpierr.ErrBuffer},
 		// The algorithm follows from the others, and from settings.
 		{text: "the algorithm " + p.names(w) + " (GORUN_COLL)", class: mpierr.ErrComm}}
@@ -98,7 +99,8 @@ func between(counts []int64, root, i, j int) (n int64, ok bool) {
 func (m comparison) compareRows(p *Plan, rows map[int]row) *agree.Veto {
 	for i := range m.Group.Size {
 		for j := range m.Group.Size {
-			if (p.Operation == collectives.Gatherv || p.Operation == collectives.Scatterv) && i != p.Root && j != p.Root {
+			if (p.Operation == collectives.Gatherv || p.Operation == collectives.Scatterv) &&
+				i != p.Root && j != p.Root {
 				continue
 			}
 			gives, sends := between(rows[i].gives, p.Root, i, j)
@@ -106,7 +108,8 @@ func (m comparison) compareRows(p *Plan, rows map[int]row) *agree.Veto {
 			if sends && receives && gives != takes {
 				return &agree.Veto{Class: mpierr.ErrCount,
 					Text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls "+
-						"it with %d from rank %[1]d; the two must be equal", m.Name(i), p.Operation, gives, m.Name(j), takes)}
+						"it with %d from rank %[1]d; the two must be equal", m.Name(i), p.Operation, gives, m.Name(j),
+						takes)}
 			}
 		}
 	}
@@ -262,7 +265,8 @@ func (m comparison) differs(attributes []attribute, child int, b []byte, rows ma
 		if unknown := own.optional && peer == ""; peer != own.text && !unknown {
 			return &agree.Veto{Class: own.class,
 				Text: fmt.Sprintf("rank %d calls %s%s and rank %d calls %s%s; all ranks make the "+
-					"same collective calls in the same order", m.Name(m.Me), attributes[0].text, with(i, own.text), m.Name(child),
+					"same collective calls in the same order", m.Name(m.Me), attributes[0].text, with(i, own.text),
+					m.Name(child),
 					// the attributes before this one are the same
 					first(i, attributes[0].text, peer), with(i, peer))}
 		}
@@ -335,7 +339,8 @@ func (p *Plan) compareEdges() *agree.Veto {
 	for i := range destinations {
 		binary.LittleEndian.PutUint64(gives[size*i:], uint64(count(p.params.InCounts, i)))
 	}
-	q := newPlan(g, &Key{Operation: collectives.NeighborAlltoall, Count: 1, ElemSize: size, Commutative: true}, nil, nil)
+	q := newPlan(g, &Key{Operation: collectives.NeighborAlltoall, Count: 1, ElemSize: size, Commutative: true}, nil,
+		nil)
 	q.messageTag = exchangeTag(p.tag)
 	q.SetBuffer(collectives.In, gives)
 	q.SetBuffer(collectives.Out, takes)

@@ -52,8 +52,8 @@ type Group struct {
 
 // Topology says which ranks are neighbours.
 type Topology interface {
-	// Neighbours returns the ranks from which a rank receives, and those to which it sends. A negative number stands for
-	// no rank.
+	// Neighbours returns the ranks from which a rank receives, and those to which it sends. A negative number stands
+	// for no rank.
 	Neighbours(rank int) (sources, destinations []int)
 	Degree(rank int) (in, out int) // how many neighbours these are
 	IsGrid() bool

@@ -55,8 +55,8 @@ func barrier(g *Group) error {
 }
 
 func bcast(g *Group, buf []byte) error {
-	p := g.Plan(Blocking, &Key{Operation: collectives.Bcast, ElemSize: 1, Count: int64(len(buf)), Commutative: true}, nil,
-		nil)
+	p := g.Plan(Blocking, &Key{Operation: collectives.Bcast, ElemSize: 1, Count: int64(len(buf)), Commutative: true},
+		nil, nil)
 	p.SetBuffer(collectives.Out, buf)
 	return p.Perform(nil)
 }

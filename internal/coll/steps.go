@@ -224,8 +224,8 @@ func (s *boardCall) refuse(rank int, own, peer signature) {
 	if peer.call>>stepAt == own.call>>stepAt {
 		class, gives = own.differs(peer), fmt.Sprintf("gives something for %v", peer)
 	}
-	no := &agree.Veto{Class: class, Text: fmt.Sprintf("rank %d is at %v; rank %d %s; all ranks make the same collective "+
-		"calls in the same order, with counts that go together (GORUN_COLL_CHECK=1 compares them)",
+	no := &agree.Veto{Class: class, Text: fmt.Sprintf("rank %d is at %v; rank %d %s; all ranks make the same "+
+		"collective calls in the same order, with counts that go together (GORUN_COLL_CHECK=1 compares them)",
 		s.me, own, rank, gives)}
 	s.err = mpierr.New("", no.Class, "%s", no.Text)
 	s.p.failed = s.err
@@ -265,8 +265,8 @@ func (s signature) String() string {
 }
 
 func gaveUpError(rank string) *mpierr.Error {
-	return mpierr.New("", mpierr.ErrPeerFailed, "%s could not go on, and its own error says why: a rank that it needs has "+
-		"failed, its operator has panicked, or the counts of the ranks do not go together", rank)
+	return mpierr.New("", mpierr.ErrPeerFailed, "%s could not go on, and its own error says why: a rank that it "+
+		"needs has failed, its operator has panicked, or the counts of the ranks do not go together", rank)
 }
 
 // pieces yields the parts of a vector of n bytes that go through slots of so many bytes, each of whole elements. An

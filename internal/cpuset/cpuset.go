@@ -43,6 +43,35 @@ func Read() Host {
 	return Host{CPUs: topology(root, affinity()), Quota: quota(root)}
 }
 
+// Machine is what tells one kind of machine from another, whatever part of it this process may use.
+type Machine struct {
+	Model string // of its CPUs; "": the kernel does not say
+	CPUs  int    // online; 0: the kernel does not say
+}
+
+// ReadMachine asks the kernel.
+func ReadMachine() Machine { return machine(os.DirFS("/")) }
+
+func machine(root fs.FS) (m Machine) {
+	text, _ := fs.ReadFile(root, "sys/devices/system/cpu/online")
+	if ids, err := ParseList(strings.TrimSpace(string(text))); err == nil {
+		m.CPUs = len(ids)
+	}
+	text, _ = fs.ReadFile(root, "proc/cpuinfo")
+	first, _, _ := strings.Cut(string(text), "\n\n") // all CPUs of most machines are alike
+	for line := range strings.Lines(first) {
+		key, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); strings.TrimSpace(key) {
+		case "model name":
+			m.Model = value
+			return m
+		case "CPU implementer", "CPU part": // arm64 has numbers in place of a name
+			m.Model = strings.TrimSpace(m.Model + " " + value)
+		}
+	}
+	return m
+}
+
 // topology puts the CPUs of the mask in order.
 func topology(root fs.FS, mask []int) []CPU {
 	nodes := nodesOf(root)

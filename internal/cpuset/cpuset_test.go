@@ -110,3 +110,24 @@ func TestRead(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 }
+
+func TestMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		files []string
+		want  Machine
+	}{
+		"amd64": {[]string{"sys/devices/system/cpu/online", "0-3,6\n", "proc/cpuinfo",
+			"processor\t: 0\nmodel\t\t: 143\nmodel name\t: Abacus @ 1 Hz\n\nprocessor\t: 1\nmodel name\t: Other\n"},
+			Machine{"Abacus @ 1 Hz", 5}},
+		"arm64": {[]string{"sys/devices/system/cpu/online", "0\n", "proc/cpuinfo",
+			"processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n\nprocessor\t: 1\nCPU " +
+				"part\t: 0x1\n"},
+			Machine{"0x41 0xd0c", 1}},
+		"unknown": {nil, Machine{}},
+		"wrong":   {[]string{"sys/devices/system/cpu/online", "all\n"}, Machine{}},
+	} {
+		if got := machine(files(c.files...)); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
@@ -91,11 +92,15 @@ func TestTunedFile(t *testing.T) {
 			if got := j.count(c.want); got != c.s.n {
 				t.Errorf("%d of %d ranks print %s:\n%s", got, c.s.n, c.want, j.out.String())
 			}
+			if j.count("another machine") != 0 {
+				t.Errorf("the file names no machine:\n%s", j.err.String())
+			}
 		})
 	}
 }
 
-// The eager limit of a tuned file holds over the transport with which it was measured, unless a setting has another one.
+// The eager limit of a tuned file holds over the transport with which it was measured, unless a setting has another
+// one.
 func TestTunedEagerMax(t *testing.T) {
 	t.Parallel()
 	file := writeTuned(t, `{"version": 1, "measured": {"transport": "shm"}, "collectives": [], "eager_max": 3000}`,
@@ -108,6 +113,23 @@ func TestTunedEagerMax(t *testing.T) {
 	} {
 		run(t, spec{n: 2, role: "exchange", env: []string{"GORUN_TUNED=" + file, "GORUN_LOG=debug", env}}, 0).
 			says(`peer connected: .*` + want)
+	}
+}
+
+// A file that was measured on another machine holds all the same, and one rank says where it was measured.
+func TestTunedElsewhere(t *testing.T) {
+	t.Parallel()
+	file := writeTuned(t, strings.Replace(ringLine, `"host": "this"`, `"cpu": "Abacus", "online_cpus": 5000`, 1),
+		t.TempDir(), "x.json")
+	for _, hydra := range []bool{false, true} {
+		j := run(t, spec{n: 4, role: "tuned", hydra: hydra, env: []string{"GORUN_TUNED=" + file}}, 0)
+		if n := j.count(`\[WARN\] +mpi: the tuned file was measured on another machine, and holds all the same; .*` +
+			`5000 CPUs, here \d+`); n != 1 {
+			t.Errorf("hydra %v: said %d times:\n%s", hydra, n, j.err.String())
+		}
+		if n := j.count("^messages of long calls: 6, of short ones: 0$"); n != 4 {
+			t.Errorf("hydra %v: %d ranks take the lines:\n%s", hydra, n, j.out.String())
+		}
 	}
 }
 

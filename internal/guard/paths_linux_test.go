@@ -81,6 +81,7 @@ var hotPaths = []hotPath{
 	{"round-trip-8-many-unexpected", 2, 2, manyUnexpected},
 	{"round-trip-8-persistent", 2, 2, persistentTrips},
 	{"window-64-of-8", 2, 2 * window, windows(8)},
+	{"ahead-64-of-8", 2, 2 * window, ahead},
 	{"unexpected-8", 2, 2, unexpectedTrips},
 }
 
@@ -159,6 +160,26 @@ func windows(size int) func([]*mpi.Comm) func() {
 			hotWindow(ranks[0], ranks[1], out, in, sends, recvs)
 			hotWindow(ranks[1], ranks[0], out, in, sends, recvs)
 		}
+	}
+}
+
+// ahead: a window of messages is in the link before the first of its receives.
+func ahead(ranks []*mpi.Comm) func() {
+	out, in := make([]byte, 8), make([]byte, 8)
+	sends, recvs := make([]*mpi.Request, window), make([]*mpi.Request, window)
+	oneWay := func(a, b *mpi.Comm) {
+		for i := range sends {
+			sends[i], _ = mpi.Isend(a, out, b.Rank(), 1)
+		}
+		for i := range recvs {
+			recvs[i], _ = mpi.Irecv(b, in, a.Rank(), 1)
+		}
+		must(mpi.WaitAll(sends...))
+		must(mpi.WaitAll(recvs...))
+	}
+	return func() {
+		oneWay(ranks[0], ranks[1])
+		oneWay(ranks[1], ranks[0])
 	}
 }
 

@@ -67,7 +67,7 @@ func loadOptions(o Options) (config, error) {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	set, warnings, err := settings.Load(o.Environ)
+	set, wrong, err := settings.Load(o.Environ)
 	if err != nil {
 		return config{}, err
 	}
@@ -75,13 +75,17 @@ func loadOptions(o Options) (config, error) {
 		o.Log = hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.LevelFromString(set.Log), Output: os.Stderr})
 	}
 	if set.Job == "" && firstOfHost(o.Environ) { // else gorun has warned already
-		warn := hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
-		for _, w := range warnings {
-			warn.Warn(w.String())
+		for _, w := range wrong {
+			warnings().Warn(w.String())
 		}
 	}
 	choice, err := parseChoice(set)
 	return config{Options: o, set: set, choice: choice}, err
+}
+
+// warnings is the log of what a user has to know whatever the level of the log.
+func warnings() hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
 }
 
 // firstOfHost reports whether this is the rank of its host that warns for all of them.
@@ -210,6 +214,9 @@ func (m *Member) connect(ctx context.Context, c config) error {
 	if f := c.tuned; f != nil {
 		c.Log.Debug("algorithms and the eager limit are tuned", "rank", m.Rank, "file", tunedName(f), "lines",
 			len(f.Collectives))
+		if m.Rank == 0 {
+			c.warnElsewhere()
+		}
 		if m.device != nil && local == m.Size && known && m.device.Name() == f.Host.Transport && c.set.EagerMax == 0 {
 			c.set.EagerMax = f.EagerMax
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/tuned"
@@ -32,8 +33,8 @@ func check(set settings.Values) error {
 	return errors.Join(checkTransports(set.Transports), tcpErr, collErr)
 }
 
-// findTuned returns the tuned file of this rank, or nil, and puts the file's lines before the table of c. Under gorun it
-// returns the file that gorun names: this rank's host may have another file.
+// findTuned returns the tuned file of this rank, or nil, and puts the file's lines before the table of c. Under gorun
+// it returns the file that gorun names: this rank's host may have another file.
 func findTuned(set settings.Values, c *collectives.Choice) (*tuned.File, error) {
 	var places []string
 	if self, err := os.Executable(); err == nil && set.Job == "" {
@@ -44,6 +45,25 @@ func findTuned(set settings.Values, c *collectives.Choice) (*tuned.File, error) 
 		return nil, err
 	}
 	return f, c.Tune(f.Collectives)
+}
+
+// Here is this machine, to compare with the one that was measured.
+func Here(set settings.Values) tuned.Here {
+	m := cpuset.ReadMachine()
+	h := tuned.Here{CPU: m.Model, Online: m.CPUs, Transports: set.Transports}
+	if h.Transports == nil {
+		h.Transports = auto()
+	}
+	return h
+}
+
+// warnElsewhere says that a tuned file was measured on another machine. Its lines hold all the same: all ranks of a job
+// choose alike, and only all of them together could agree on leaving the file out.
+func (c *config) warnElsewhere() {
+	if why := c.tuned.Elsewhere(Here(c.set)); why != "" {
+		warnings().Warn("the tuned file was measured on another machine, and holds all the same; measure this one "+
+			"with gorun tune, or set "+tuned.Variable+"="+tuned.Off, "file", tunedName(c.tuned), "measured", why)
+	}
 }
 
 // compareTuned compares this rank's tuned file with the next rank's: ranks that choose by other lines would wait for
@@ -67,8 +87,9 @@ func (m *Member) compareTuned(ctx context.Context, own *tuned.File) error {
 		path = strings.Trim(strconv.Quote(path[:min(len(path), 250)]), `"`) // another process has written it
 		other = fmt.Sprintf("the tuned file %s, with other lines", path)
 	}
-	return fmt.Errorf("rank %d has the tuned file %s and rank %d has %s: all ranks of a job choose algorithms by the same "+
-		"lines; give all of them the same file, or set %s=%s", m.Rank, tunedName(own), next, other, tuned.Variable, tuned.Off)
+	return fmt.Errorf("rank %d has the tuned file %s and rank %d has %s: all ranks of a job choose algorithms by the "+
+		"same lines; give all of them the same file, or set %s=%s", m.Rank, tunedName(own), next, other, tuned.Variable,
+		tuned.Off)
 }
 
 // putTuned says to the rank before this one which tuned file this rank has.

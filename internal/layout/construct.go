@@ -47,7 +47,8 @@ func indexed(blocklens, displacements []int64, unit int64, elem *Type) (*Type, e
 	var c checked
 	parts := make([]Part, len(displacements))
 	for i, d := range displacements {
-		parts[i] = Part{Type: elem, Count: blocklens[min(i, len(blocklens)-1)], Stride: elem.Extent(), At: c.mul(d, unit)}
+		parts[i] = Part{Type: elem, Count: blocklens[min(i, len(blocklens)-1)], Stride: elem.Extent(),
+			At: c.mul(d, unit)}
 	}
 	if c.bad {
 		return nil, errLarge

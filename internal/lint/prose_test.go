@@ -84,8 +84,8 @@ func plainPackageDocs(t *tree) (wrong []string) {
 			}
 			for _, m := range relativeSubject.FindAllStringSubmatch(par, -1) {
 				if !strings.HasSuffix(m[1], "?") {
-					wrong = append(wrong, fmt.Sprintf("%s: a sentence of the package comment begins with %q: name the actor and "+
-						"put it first", f.path, firstWords(m[1])))
+					wrong = append(wrong, fmt.Sprintf("%s: a sentence of the package comment begins with %q: name "+
+						"the actor and put it first", f.path, firstWords(m[1])))
 				}
 			}
 		}

@@ -45,7 +45,8 @@ func docPart(doc, name string) string {
 	var words []string
 	for i, line := range strings.Split(rest, "\n") {
 		line = strings.TrimSpace(line)
-		if i > 0 && (line == "" || slices.ContainsFunc(docLines, func(n string) bool { return strings.HasPrefix(line, n) })) {
+		begins := func(n string) bool { return strings.HasPrefix(line, n) }
+		if i > 0 && (line == "" || slices.ContainsFunc(docLines, begins)) {
 			break
 		}
 		words = append(words, line)
@@ -64,7 +65,9 @@ func callsInDocs(t *tree) (wrong []string) {
 	for _, r := range rooms(t) {
 		// What tests import, and the packages below, may be named.
 		imports, mayBe := map[string]bool{}, map[string]bool{}
-		for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && (f.dir() == r.dir || strings.HasPrefix(f.dir(), r.dir+"/")) }) {
+		for _, f := range t.sorted(func(f *file) bool {
+			return f.ast != nil && (f.dir() == r.dir || strings.HasPrefix(f.dir(), r.dir+"/"))
+		}) {
 			for _, spec := range f.ast.Imports {
 				p := strings.Trim(spec.Path.Value, `"`)
 				if p != module && !strings.HasPrefix(p, module+"/") {
@@ -93,12 +96,14 @@ func callsInDocs(t *tree) (wrong []string) {
 		}
 		for _, p := range sortedKeys(imports) {
 			if !said[p] {
-				wrong = append(wrong, fmt.Sprintf("%s/doc.go: the package imports %s, and its May call does not name it", r.dir, p))
+				wrong = append(wrong, fmt.Sprintf("%s/doc.go: the package imports %s, and its May call does not name "+
+					"it", r.dir, p))
 			}
 		}
 		for _, p := range sortedKeys(said) {
 			if !mayBe[p] && p != r.dir {
-				wrong = append(wrong, fmt.Sprintf("%s/doc.go: May call names %s, which the package does not import", r.dir, p))
+				wrong = append(wrong, fmt.Sprintf("%s/doc.go: May call names %s, which the package does not import",
+					r.dir, p))
 			}
 		}
 	}
@@ -142,7 +147,8 @@ func tableOfRooms(t *tree) []string {
 	case text == t.files["ARCHITECTURE.md"].text:
 		return nil
 	}
-	return []string{"ARCHITECTURE.md's table is not what the packages' comments say: go test ./internal/lint -run TestTableOfRooms -rewrite"}
+	return []string{"ARCHITECTURE.md's table is not what the packages' comments say: go test ./internal/lint -run " +
+		"TestTableOfRooms -rewrite"}
 }
 
 // TestTableOfRooms writes the table if it is asked to.

@@ -33,8 +33,8 @@ func RunGroup(ctx context.Context, cmd *exec.Cmd, folder string, cleanerArgv []s
 	err := cmd.Wait()
 	stop()
 	if ctx.Err() != nil {
-		// The compilers are children of the go command, which no process here can wait for: they are killed with it, and
-		// end a moment later.
+		// The compilers are children of the go command, which no process here can wait for: they are killed with it,
+		// and end a moment later.
 		for n := 0; n < 100 && syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) == nil; n++ {
 			time.Sleep(10 * time.Millisecond)
 		}

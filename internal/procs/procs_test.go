@@ -17,7 +17,8 @@ func TestRankEnv(t *testing.T) {
 	got := RankEnv([]string{"A=1", "PMI_FD=9", "B=2", "OMPI_MCA_x=1", "GORUN_LOG=debug", "GORUN_CPUS=9"},
 		[]string{"B=3", "C="}, Position{Rank: 5, Size: 8, LocalRank: 1, LocalSize: 4}, 2, 0)
 	want := []string{"A=1", "GORUN_LOG=debug", fmt.Sprint("PMI_FD=", ControlFD()), "PMI_RANK=5", "PMI_SIZE=8",
-		"GORUN_LOCAL_RANK=1", "GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "B=3", "C="}
+		"GORUN_LOCAL_RANK=1", "GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "B=3",
+		"C="}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

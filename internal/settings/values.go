@@ -50,9 +50,10 @@ type Values struct {
 	Collectives string `env:"GORUN_COLL" like:"--mca coll_tuned_…_algorithm"`
 
 	// The file that gorun tune has written, with the algorithms of collective calls and the eager limit that were best
-	// when measured. Its lines come after GORUN_COLL and before the table. Not set: gorun-tuned.json next to the program,
-	// or else gorun/tuned.json in the user's configuration directory, such as ~/.config. off: no file. gorun reads the
-	// file and gives its ranks the text. All ranks must have the same lines, or Init fails. RunLocal reads no file.
+	// when measured. Its lines come after GORUN_COLL and before the table. Not set: gorun-tuned.json next to the
+	// program, or else gorun/tuned.json in the user's configuration directory, such as ~/.config. off: no file. gorun
+	// reads the file and gives its ranks the text. All ranks must have the same lines, or Init fails. RunLocal reads no
+	// file.
 	Tuned string `env:"GORUN_TUNED" like:"--mca coll_tuned_dynamic_rules_filename"`
 
 	// Whether ranks first compare what they call in a collective call: operation, root, type, count. A difference is an

@@ -20,8 +20,8 @@ const (
 	mostMemory = 4 << 30  // of all ranks, for each: -n 1000 would take the host's
 )
 
-// sizes are what one rank contributes, or has for each other rank, from 1 KiB to 1 MiB as far as the buffers allow; of a
-// Barrier nothing.
+// sizes are what one rank contributes, or has for each other rank, from 1 KiB to 1 MiB as far as the buffers allow; of
+// a Barrier nothing.
 func sizes(o collectives.Operation, ranks int, step int64) (all []int64) {
 	if o == collectives.Barrier {
 		return []int64{0}
@@ -42,8 +42,8 @@ func buffer(o collectives.Operation, ranks int, n int64) int64 {
 	return n
 }
 
-// newGroup returns a communicator of all ranks with a choice of its own. It has its own boards and plans, so that no call
-// of one group meets what another one keeps. number is another one for each group, and the same at all ranks.
+// newGroup returns a communicator of all ranks with a choice of its own. It has its own boards and plans, so that no
+// call of one group meets what another one keeps. number is another one for each group, and the same at all ranks.
 func newGroup(m *join.Member, number int, choice collectives.Choice) *coll.Group {
 	settings := coll.Settings(m.Collectives)
 	settings.Choice, settings.Check = choice, false

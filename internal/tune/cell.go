@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gorun-mpi/mpi/collectives"
-	"github.com/gorun-mpi/mpi/internal/tuned"
 )
 
 // tables is how often the table's choice is measured in a round.
@@ -68,21 +67,23 @@ type Gain struct {
 	Table     float64 `json:"table_seconds"` // medians
 	Tuned     float64 `json:"tuned_seconds"`
 	Ratio     float64 `json:"ratio"` // the median of the rounds
+	Noise     float64 `json:"noise"` // of the cell
 }
 
-// best is the algorithm that gains most; false: none gains enough.
+// best is the algorithm that gains most; its To is empty where none gains enough. false: that, or the cell's noise is
+// larger than the gain.
 func (c *Cell) best() (g Gain, ok bool) {
+	noise := c.Noise()
 	for i := tables; i < len(c.Runs); i++ {
 		t := &c.Runs[i]
 		ratio, often := c.ratio(t, collectiveGain)
-		if ratio > collectiveGain || often < oftenEnough || ok && ratio >= g.Ratio {
+		if ratio > collectiveGain || often < oftenEnough || g.To != "" && ratio >= g.Ratio {
 			continue
 		}
-		ok = true
 		g = Gain{c.Operation, c.Bytes, c.Chosen, t.Algorithm, medianOf(slices.Concat(c.Runs[0].Rounds,
-			c.Runs[1].Rounds)), medianOf(t.Rounds), ratio}
+			c.Runs[1].Rounds)), medianOf(t.Rounds), ratio, noise}
 	}
-	return g, ok
+	return g, g.To != "" && noise <= 1-g.Ratio
 }
 
 // median of no values is 0.
@@ -95,23 +96,27 @@ func medianOf(values []float64) float64 {
 }
 
 // Gains returns what both passes have found, with the times of the pass in which it gains less. The second pass has the
-// algorithms that have won in the first.
-func Gains(first, second []Cell) (all []Gain) {
-	for i := range second {
-		g, ok := second[i].best()
-		if !ok {
-			continue
-		}
-		for j := range first {
-			if before, won := first[j].best(); won && before.Operation == g.Operation && before.Bytes == g.Bytes {
-				if before.Ratio > g.Ratio {
-					g = before
-				}
-				all = append(all, g)
+// algorithms that have won in the first. noisy are gains that are smaller than the noise of their cell in a pass: they
+// get no line.
+func Gains(first, second []Cell) (all, noisy []Gain) {
+	for i := range first {
+		g, ok := first[i].best()
+		again := slices.IndexFunc(second, func(c Cell) bool { return c.Operation == g.Operation && c.Bytes == g.Bytes })
+		if ok && again >= 0 {
+			before := g
+			if g, ok = second[again].best(); before.Ratio > g.Ratio && ok {
+				g = before
 			}
 		}
+		switch {
+		case g.To == "":
+		case !ok:
+			noisy = append(noisy, g)
+		case again >= 0:
+			all = append(all, g)
+		}
 	}
-	return all
+	return all, noisy
 }
 
 // Lines returns what to put before the table. A line holds for the sizes from the first to the last of neighbours in
@@ -220,12 +225,4 @@ func mean(a, b []Point) float64 {
 		sum += math.Log(a[i].Seconds / b[i].Seconds)
 	}
 	return math.Exp(sum / float64(max(1, len(a))))
-}
-
-// NewFile returns the file that has what was found.
-func NewFile(host tuned.Host, lines []collectives.Line, eager int64) *tuned.File {
-	if lines == nil {
-		lines = []collectives.Line{}
-	}
-	return &tuned.File{Version: tuned.Version, Host: host, Collectives: lines, EagerMax: eager}
 }

@@ -9,7 +9,8 @@ import (
 
 // cell makes a cell whose rounds have the given times: of the table's choice twice, then of shared and of ring.
 func cell(bytes int64, table, again, shared, ring []float64) Cell {
-	return Cell{"bcast", bytes, "direct", []Times{{"direct", table}, {"direct", again}, {"shared", shared}, {"ring", ring}}}
+	return Cell{"bcast", bytes, "direct", []Times{{"direct", table}, {"direct", again}, {"shared", shared},
+		{"ring", ring}}}
 }
 
 func rounds(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
@@ -20,12 +21,14 @@ func TestBest(t *testing.T) {
 		cell Cell
 		want string
 	}{
-		"better":           {cell(1, rounds(6, 10), rounds(6, 10), rounds(6, 8.9), rounds(6, 11)), "shared"},
-		"best of two":      {cell(1, rounds(6, 10), rounds(6, 10), rounds(6, 8.9), rounds(6, 7)), "ring"},
-		"too little":       {cell(1, rounds(6, 10), rounds(6, 10), rounds(6, 9.1), rounds(6, 10)), ""},
-		"not often enough": {cell(1, rounds(6, 10), rounds(6, 10), append(rounds(3, 1), rounds(3, 10)...), rounds(6, 10)), ""},
-		"often enough":     {cell(1, rounds(6, 10), rounds(6, 10), append(rounds(4, 8), rounds(2, 50)...), rounds(6, 10)), "shared"},
-		"noise":            {cell(1, rounds(6, 10), rounds(6, 20), rounds(6, 9.5), rounds(6, 10)), ""},
+		"better":      {cell(1, rounds(6, 10), rounds(6, 10), rounds(6, 8.9), rounds(6, 11)), "shared"},
+		"best of two": {cell(1, rounds(6, 10), rounds(6, 10), rounds(6, 8.9), rounds(6, 7)), "ring"},
+		"too little":  {cell(1, rounds(6, 10), rounds(6, 10), rounds(6, 9.1), rounds(6, 10)), ""},
+		"not often enough": {cell(1, rounds(6, 10), rounds(6, 10), append(rounds(3, 1), rounds(3, 10)...),
+			rounds(6, 10)), ""},
+		"often enough": {cell(1, rounds(6, 10), rounds(6, 10), append(rounds(4, 8), rounds(2, 50)...),
+			rounds(6, 10)), "shared"},
+		"noise": {cell(1, rounds(6, 10), rounds(6, 20), rounds(6, 9.5), rounds(6, 10)), ""},
 	} {
 		if g, ok := c.cell.best(); ok != (c.want != "") || g.To != c.want {
 			t.Errorf("%s: %+v", name, g)
@@ -43,14 +46,42 @@ func TestGains(t *testing.T) {
 	lost := func(bytes int64) Cell { return cell(bytes, rounds(5, 10), rounds(5, 10), rounds(5, 10), rounds(5, 10)) }
 	less := cell(1, rounds(5, 20), rounds(5, 20), rounds(5, 16), rounds(5, 20))
 	for _, passes := range [][2][]Cell{{{won(1)}, {less}}, {{less}, {won(1)}}} {
-		g := Gains(passes[0], passes[1])
+		g, _ := Gains(passes[0], passes[1])
 		if len(g) != 1 || g[0].Ratio != 0.8 || g[0].Table != 20 || g[0].Tuned != 16 {
 			t.Errorf("the pass that gains less: %+v", g)
 		}
 	}
-	gains := Gains([]Cell{won(1), won(2), lost(4)}, []Cell{won(1), lost(2), won(4)})
-	if len(gains) != 1 || gains[0].Bytes != 1 || gains[0].To != "shared" || gains[0].From != "direct" || gains[0].Ratio != 0.5 {
+	gains, noisy := Gains([]Cell{won(1), won(2), lost(4)}, []Cell{won(1), lost(2), won(4)})
+	if len(noisy) != 0 || len(gains) != 1 || gains[0].Bytes != 1 || gains[0].To != "shared" ||
+		gains[0].From != "direct" || gains[0].Ratio != 0.5 {
 		t.Errorf("%+v", gains)
+	}
+}
+
+// A gain that is smaller than the noise of its cell, in either pass, is left alone and named.
+func TestNoisyGains(t *testing.T) {
+	won := cell(1, rounds(5, 10), rounds(5, 10), rounds(5, 5), rounds(5, 10))
+	noisy := cell(1, rounds(5, 10), rounds(5, 13), rounds(5, 8.5), rounds(5, 20)) // 0.74 of the mean, and 30 % of noise
+	quiet := cell(1, rounds(5, 10), rounds(5, 12), rounds(5, 8.5), rounds(5, 20)) // 0.77, and 20 %
+	for name, c := range map[string]struct {
+		first, second []Cell
+		gains, noisy  int
+	}{
+		"first":       {[]Cell{noisy}, nil, 0, 1},
+		"second":      {[]Cell{won}, []Cell{noisy}, 0, 1},
+		"neither":     {[]Cell{quiet}, []Cell{won}, 1, 0},
+		"no time":     {[]Cell{won}, nil, 0, 0},
+		"first alone": {[]Cell{noisy}, []Cell{won}, 0, 1},
+	} {
+		gains, left := Gains(c.first, c.second)
+		if len(gains) != c.gains || len(left) != c.noisy {
+			t.Errorf("%s: gains %+v, noisy %+v", name, gains, left)
+		}
+		for _, g := range left {
+			if g.To != "shared" || g.Noise < 0.29 || g.Noise > 0.31 || g.Ratio < 0.73 || g.Ratio > 0.75 {
+				t.Errorf("%s: %+v", name, g)
+			}
+		}
 	}
 }
 
@@ -66,8 +97,8 @@ func TestLines(t *testing.T) {
 		{Operation: "bcast", Bytes: 4, To: "b"}, {Operation: "bcast", Bytes: 16, To: "b"},
 		{Operation: "bcast", Bytes: 32, To: "a"}, {Operation: "reduce", Bytes: 1, To: "a"}}
 	line := func(o string, least, most int64, a string) collectives.Line {
-		return collectives.Line{Operation: o, LeastBytes: least, Bytes: most, LeastRanks: 5, Ranks: 8, Via: "shm", CPUs: "roomy",
-			Algorithm: a}
+		return collectives.Line{Operation: o, LeastBytes: least, Bytes: most, LeastRanks: 5, Ranks: 8, Via: "shm",
+			CPUs: "roomy", Algorithm: a}
 	}
 	want := []collectives.Line{line("bcast", 1, 3, "a"), line("bcast", 4, 4, "b"), line("bcast", 16, 31, "b"),
 		line("bcast", 32, 32, "a"), line("reduce", 1, 1, "a")}

@@ -54,7 +54,8 @@ func Run(j Job, out io.Writer) error {
 		return err
 	}
 	cells := s.cells(j)
-	head := Report{Transport: m.Engine.Transport(), Via: s.control.Via().String(), CPUs: cpus.String(), Cells: len(cells)}
+	head := Report{Transport: m.Engine.Transport(), Via: s.control.Via().String(), CPUs: cpus.String(),
+		Cells: len(cells)}
 	s.groups, err = newGroups(m, head.Via, head.CPUs)
 	if err == nil {
 		err = s.report(head)
@@ -299,8 +300,8 @@ func (s *sweep) measure(k cellKey, chosen string, places []int, budget time.Dura
 	return cell, nil
 }
 
-// time returns how long a call takes, in seconds, in n calls with a barrier after each: so it has the time until the last
-// rank has ended the call.
+// time returns how long a call takes, in seconds, in n calls with a barrier after each: so it has the time until the
+// last rank has ended the call.
 func (s *sweep) time(c *call, g *coll.Group, n int) (float64, error) {
 	if n == 0 {
 		return 0, nil

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
@@ -31,6 +32,7 @@ const Version = 1
 const (
 	mostText  = 64 << 10
 	mostLines = 512
+	mostName  = 200 // is printed
 )
 
 // File is what gorun tune has found. Users may edit it.
@@ -45,15 +47,40 @@ type File struct {
 	EagerMax int64 `json:"eager_max,omitempty"`
 }
 
-// Host says where, when and how was measured. It tells readers; only Transport has an effect, on EagerMax.
+// Host says where, when and how the last of the runs measured whose lines the file has. It tells readers; only
+// Transport has an effect, on EagerMax.
 type Host struct {
 	Host      string `json:"host,omitempty"`
-	CPUs      int    `json:"cpus,omitempty"`
+	CPU       string `json:"cpu,omitempty"`         // the model
+	Online    int    `json:"online_cpus,omitempty"` // of the machine
+	CPUs      int    `json:"cpus,omitempty"`        // that gorun tune could use
 	Ranks     int    `json:"ranks,omitempty"`
 	Crowded   bool   `json:"crowded,omitempty"` // ranks outnumbered CPUs
 	Transport string `json:"transport,omitempty"`
 	Date      string `json:"date,omitempty"`
 	Gorun     string `json:"gorun,omitempty"`
+}
+
+// Here is the machine at hand. "", 0 and nil: not known.
+type Here struct {
+	CPU        string
+	Online     int
+	Transports []string // that a job may choose from
+}
+
+// Elsewhere says in what the machine that was measured differs from the one at hand; "": in nothing that both name.
+func (f *File) Elsewhere(here Here) string {
+	var all []string
+	if h := f.Host; h.CPU != "" && here.CPU != "" && h.CPU != here.CPU {
+		all = append(all, fmt.Sprintf("CPU %q, here %q", h.CPU, here.CPU))
+	}
+	if h := f.Host; h.Online > 0 && here.Online > 0 && h.Online != here.Online {
+		all = append(all, fmt.Sprintf("%d CPUs, here %d", h.Online, here.Online))
+	}
+	if over := f.Host.Transport; over != "" && here.Transports != nil && !slices.Contains(here.Transports, over) {
+		all = append(all, fmt.Sprintf("over %q, here over %s", over, strings.Join(here.Transports, ", ")))
+	}
+	return strings.Join(all, "; ")
 }
 
 // UserPath is the place of the file in the user's configuration directory.
@@ -105,17 +132,26 @@ func Find(value string, places []string) (*File, error) {
 
 // read reads a file. why is how it came to be read.
 func read(path, why string) (*File, error) {
-	text, err := readText(path)
+	f, err := Read(path)
 	if err == nil {
-		var f *File
-		if f, err = Parse(text); err == nil {
-			if f.Path, err = filepath.Abs(path); err == nil {
-				return f, nil
-			}
-		}
+		return f, nil
 	}
 	return nil, fmt.Errorf("the tuned file %s (%s): %w; mend it, write it anew with `gorun tune`, or set %s=%s",
 		path, why, err, Variable, Off)
+}
+
+// Read reads the file under a path, which the error does not name.
+func Read(path string) (*File, error) {
+	text, err := readText(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	f.Path, err = filepath.Abs(path)
+	return f, err
 }
 
 // readText reads a regular file of bounded length: a pipe would hang, a device might not end.
@@ -186,6 +222,9 @@ func (f *File) check() error {
 		return fmt.Errorf("eager_max: %d is not a number of bytes from 1 to 1 GiB; leave it out, or write for example "+
 			"16384", f.EagerMax)
 	}
+	if m := f.Host; max(len(m.CPU), len(m.Transport)) > mostName {
+		return fmt.Errorf("measured: cpu or transport is longer than %d bytes", mostName)
+	}
 	var c collectives.Choice
 	return c.Tune(f.Collectives)
 }
@@ -199,7 +238,8 @@ func plain(err error) string {
 	value, _, _ := strings.Cut(kind.Value, " ") // "number 1.5" has the number too
 	wanted := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Int64: "a whole number",
 		reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "a list", reflect.Struct: "an object"}
-	return fmt.Sprintf("%s: it is of type %s; write %s", cmp.Or(kind.Field, "the file"), value, wanted[kind.Type.Kind()])
+	return fmt.Sprintf("%s: it is of type %s; write %s", cmp.Or(kind.Field, "the file"), value,
+		wanted[kind.Type.Kind()])
 }
 
 // lineOf is the line of the text at which an error is. JSON says of some errors where they are, and the decoder stands
@@ -244,11 +284,14 @@ func (f *File) Digest() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Write writes the file under a path, whole or not at all, and makes the folder.
+// Write writes the file under a path, whole or not at all, and makes the folder. It writes nothing that Read refuses.
 func (f *File) Write(path string) error {
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return err
+	}
+	if _, err := Parse(text); err != nil {
+		return fmt.Errorf("%s could not be read again: %w; remove lines from it, or name another file", path, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(proc.Main(m)) }
 
 var file = File{Version: Version, Host: Host{Host: "this", CPUs: 2, Ranks: 4, Crowded: true, Transport: "shm"},
-	Collectives: []collectives.Line{{Operation: "bcast", LeastBytes: 1024, Bytes: 65536, LeastRanks: 3, Ranks: 4, Via: "shm",
-		CPUs: "crowded", Algorithm: "shared"}}, EagerMax: 8192}
+	Collectives: []collectives.Line{{Operation: "bcast", LeastBytes: 1024, Bytes: 65536, LeastRanks: 3, Ranks: 4,
+		Via: "shm", CPUs: "crowded", Algorithm: "shared"}}, EagerMax: 8192}
 
 // A file that was written is read again, also as the text that ranks get, and then says where it was.
 func TestWriteAndFind(t *testing.T) {
@@ -32,7 +32,8 @@ func TestWriteAndFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []*File{read, handed} {
-		if f.Path != path || f.Host != file.Host || f.EagerMax != 8192 || f.Digest() != file.Digest() || len(f.Collectives) != 1 {
+		if f.Path != path || f.Host != file.Host || f.EagerMax != 8192 || f.Digest() != file.Digest() ||
+			len(f.Collectives) != 1 {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -49,7 +50,8 @@ func TestWriteAndFind(t *testing.T) {
 	if f, err := Find("", places); f == nil || f.Path != path || err != nil {
 		t.Errorf("found: %+v, %v", f, err)
 	}
-	places[0] = filepath.Join(path, strings.Repeat("n", 300)) // an error of another kind, as of a folder without permission
+	// An error of another kind, as of a folder without permission.
+	places[0] = filepath.Join(path, strings.Repeat("n", 300))
 	if f, err := Find("", places[:2]); f != nil || err != nil {
 		t.Errorf("none: %+v, %v", f, err)
 	}
@@ -73,6 +75,46 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
+// A file that no reader would take is not written in place of one that they take.
+func TestWriteTooMuch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tuned.json")
+	if err := file.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	long := file
+	for range 400 {
+		long.Collectives = append(long.Collectives, file.Collectives[0])
+	}
+	err := long.Write(path)
+	if err == nil || !strings.Contains(err.Error(), "longer than 65536 bytes; remove lines from it") {
+		t.Error(err)
+	}
+	if f, err := Read(path); err != nil || f.Digest() != file.Digest() {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// Only what both machines name is compared.
+func TestElsewhere(t *testing.T) {
+	here := Here{CPU: "A", Online: 4, Transports: []string{"shm", "tcp"}}
+	for _, c := range []struct {
+		measured Host
+		here     Here
+		want     string
+	}{
+		{Host{CPU: "A", Online: 4, CPUs: 2, Transport: "shm"}, here, ""},
+		{Host{CPUs: 2, Host: "other"}, here, ""},
+		{Host{CPU: "B", Online: 8, Transport: "ucx"}, Here{}, ""},
+		{Host{CPU: "B\n", Online: 4}, here, `CPU "B\n", here "A"`},
+		{Host{CPU: "A", Online: 8, Transport: "ucx"}, here, `8 CPUs, here 4; over "ucx", here over shm, tcp`},
+	} {
+		f := File{Host: c.measured}
+		if got := f.Elsewhere(c.here); got != c.want {
+			t.Errorf("%+v at %+v: %q, want %q", c.measured, c.here, got, c.want)
+		}
+	}
+}
+
 // Every text is either a whole file or an error that says where it is wrong.
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
@@ -92,6 +134,7 @@ func TestParseErrors(t *testing.T) {
 		`{"version": 1, "collectives": [{"operation": "bcast", "algorithm": "chain", "cpus": "any"}]}`: `entry 1: over: it is ` +
 			`missing; write one of any, shm, net`,
 		`{"version": 1, "collectives": [{}` + strings.Repeat(`,{}`, mostLines) + `]}`: `at most 512 are read`,
+		`{"version": 1, "measured": {"cpu": "` + strings.Repeat("x", 201) + `"}}`:     `measured: cpu or transport is longer`,
 		`{"version": 1}` + strings.Repeat(" ", mostText):                              `it is longer than 65536 bytes`,
 	} {
 		f, err := Parse([]byte(text))
@@ -104,8 +147,8 @@ func TestParseErrors(t *testing.T) {
 // What is no regular file is not read: a pipe would hang.
 func TestNoFile(t *testing.T) {
 	for _, path := range []string{os.DevNull, t.TempDir()} {
-		if _, err := Find(path, nil); err == nil || !strings.Contains(err.Error(), path+" (named by GORUN_TUNED): it is not a "+
-			"regular file; mend it, write it anew with `gorun tune`, or set GORUN_TUNED=off") {
+		if _, err := Find(path, nil); err == nil || !strings.Contains(err.Error(), path+" (named by GORUN_TUNED): it "+
+			"is not a regular file; mend it, write it anew with `gorun tune`, or set GORUN_TUNED=off") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

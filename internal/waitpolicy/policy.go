@@ -23,8 +23,8 @@ var (
 
 	// Yield is for more ranks than CPUs (docs/decisions/waiting.md). A token of 32 ranks that all sleep needs a
 	// millisecond or two to come round, which must not keep them asleep.
-	Yield = Policy{Least: 80 * time.Microsecond, Most: 2 * time.Millisecond, Short: 4 * time.Millisecond, YieldCPU: true,
-		Crowded: true}
+	Yield = Policy{Least: 80 * time.Microsecond, Most: 2 * time.Millisecond, Short: 4 * time.Millisecond,
+		YieldCPU: true, Crowded: true}
 )
 
 // Fixed polls for so long, whatever it learns.

@@ -52,7 +52,7 @@ func Take(to, from *transport.Packet) {
 		to.Cookie, to.Header, to.Err = from.Cookie, *h, from.Err
 	case transport.OffloadBack, transport.Reached:
 		to.Cookie = from.Cookie
-	case transport.TaggedDone:
+	case transport.TaggedDone, transport.TaggedGivenUp:
 		to.Cookie, to.Header.Tag, to.Header.Len, to.Err = from.Cookie, h.Tag, h.Len, from.Err
 	}
 }

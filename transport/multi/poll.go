@@ -110,7 +110,7 @@ func (d *Device) dropGone(pkts []transport.Packet) int {
 func ofOperation(e transport.Event) bool {
 	switch e {
 	case transport.Unmatched, transport.RMADone, transport.OffloadMatched, transport.OffloadDone, transport.OffloadBack,
-		transport.TaggedDone:
+		transport.TaggedDone, transport.TaggedGivenUp:
 		return true
 	}
 	return false

@@ -175,50 +175,66 @@ func (w *worker) trySend(ep endpoint, tag uint64, buf transport.Mem) bool {
 	return sent
 }
 
-// receive returns stStarted or a status. It then goes on until something has ended, at most turns times.
-func (w *worker) receive(tag, mask uint64, buf transport.Mem, mapped uint64, slot uint32, turns int) int {
-	return int(C.ux_recv(w.h, C.uint64_t(tag), C.uint64_t(mask), C.uint64_t(buf.Number()), C.uint64_t(buf.Len),
-		C.uint64_t(mapped), C.uint32_t(slot), C.uint(turns)))
+// receive begins what toReceive has written. It returns stStarted or a status. It then goes on until something has
+// ended, at most turns times.
+func (w *worker) receive(slot uint32, turns int) int {
+	return int(C.ux_recv(w.h, C.uint32_t(slot), C.uint(turns)))
 }
 
-// take receives a message that probe has taken. It returns stStarted or a status.
-func (w *worker) take(message uint64, buf transport.Mem, mapped uint64, slot uint32) int {
-	return int(C.ux_take(w.h, C.uint64_t(message), C.uint64_t(buf.Number()), C.uint64_t(buf.Len), C.uint64_t(mapped),
-		C.uint32_t(slot)))
+// take receives a message that probe has taken, to where toReceive has written. It returns stStarted or a status.
+func (w *worker) take(message uint64, slot uint32) int {
+	return int(C.ux_take(w.h, C.uint64_t(message), C.uint32_t(slot)))
+}
+
+// slot is one of the C layer's, off the Go heap.
+func (w *worker) slot(i uint32) *C.struct_ux_slot {
+	return *(**C.struct_ux_slot)(unsafe.Add(unsafe.Pointer(w.ring.slots), uintptr(i)*unsafe.Sizeof(w.ring.slots)))
+}
+
+// toReceive writes what a slot, which is Go's, is to receive. It is no call of C.
+func (w *worker) toReceive(slot uint32, tag, mask uint64, buf transport.Mem, mapped uint64) {
+	s := w.slot(slot)
+	s.tag, s.mask = C.uint64_t(tag), C.uint64_t(mask)
+	s.length, s.with, s.buf = C.uint64_t(buf.Len), C.uint64_t(mapped), 0
+	if buf.Len > smallMax {
+		s.buf = C.uint64_t(buf.Number())
+	}
 }
 
 // inlineMax is the longest send that is held.
 const inlineMax = C.UX_INLINE
 
 // holds is how many operations wait for the next call of C.
-func (w *worker) holds() int { return int(w.held.tail - w.held.head) }
+func (w *worker) holds() int {
+	q := w.held
+	return int(q.tail - q.head + q.sends_tail - q.sends_head)
+}
 
 // keptMost is how many sends there are at most whose bytes are in the C layer's memory.
 const keptMost = C.UX_KEPT
 
-// mayHold reports whether one more operation may wait, mayHoldSend whether a send may.
-func (w *worker) mayHold() bool     { return w.holds() < C.UX_HELD }
-func (w *worker) mayHoldSend() bool { return w.mayHold() && w.holds()+int(w.held.kept) < keptMost }
+// mayHold reports whether one more receive may wait, mayHoldSend whether a send may.
+func (w *worker) mayHold() bool { return w.held.tail-w.held.head < C.UX_HELD }
+func (w *worker) mayHoldSend() bool {
+	held := int(w.held.sends_tail - w.held.sends_head)
+	return held < C.UX_HELD && held+int(w.held.kept) < keptMost
+}
 
 // holdSend has the next call of C send a short message, and copies it. It is no call of C.
 func (w *worker) holdSend(ep endpoint, tag uint64, buf transport.Mem) {
-	h := w.hold()
+	h := &w.held.sends[w.held.sends_tail%C.UX_HELD]
 	h.tag, h.ep, h.length = C.uint64_t(tag), C.uint64_t(ep), C.uint64_t(buf.Len)
 	if buf.Len > 0 {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&h.data)), inlineMax), buf.Bytes())
 	}
-	w.held.tail++
+	w.held.sends_tail++
 }
 
-// holdReceive has the next call of C post a receive. It is no call of C.
-func (w *worker) holdReceive(tag, mask uint64, buf transport.Mem, mapped uint64, slot uint32) {
-	h := w.hold()
-	h.tag, h.mask, h.ep, h.slot = C.uint64_t(tag), C.uint64_t(mask), 0, C.uint32_t(slot)
-	h.buf, h.length, h.mem = C.uint64_t(buf.Number()), C.uint64_t(buf.Len), C.uint64_t(mapped)
+// holdReceive has the next call of C post what toReceive has written. It is no call of C.
+func (w *worker) holdReceive(slot uint32) {
+	w.held.receives[w.held.tail%C.UX_HELD] = C.uint32_t(slot)
 	w.held.tail++
 }
-
-func (w *worker) hold() *C.struct_ux_held { return &w.held.entries[w.held.tail%C.UX_HELD] }
 
 func (w *worker) probe(tag, mask uint64, take bool) (message, found, length uint64, ok bool) {
 	t := C.int(0)
@@ -270,20 +286,14 @@ func (w *worker) at(i uint64) *end {
 	return (*end)(unsafe.Add(unsafe.Pointer(w.ring.entries), uintptr(i&uint64(w.ring.mask))*unsafe.Sizeof(end{})))
 }
 
-// slotBytes is the size of the memory that each slot has.
-const slotBytes = C.UX_SMALL
+// smallMax is how long a buffer may be that UCX does not get: what comes is copied from the slot, which costs less than
+// a pin.
+const smallMax = C.UX_SMALL
 
-// small is that memory, off the Go heap.
-func (w *worker) small(slot uint32) unsafe.Pointer {
-	at := uintptr(slot/C.UX_CHUNK) * unsafe.Sizeof(w.ring.small)
-	chunk := *(*unsafe.Pointer)(unsafe.Add(unsafe.Pointer(w.ring.small), at))
-	return unsafe.Add(chunk, slot%C.UX_CHUNK*slotBytes)
-}
-
-// copySmall copies a message of length bytes out of there.
+// copySmall copies a message of length bytes out of a slot.
 func (w *worker) copySmall(to transport.Mem, slot uint32, length uint64) {
 	if length > 0 {
-		copy(to.Bytes(), unsafe.Slice((*byte)(w.small(slot)), length))
+		copy(to.Bytes(), unsafe.Slice((*byte)(unsafe.Pointer(&w.slot(slot).small)), length))
 	}
 }
 

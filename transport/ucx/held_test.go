@@ -31,8 +31,8 @@ func (r *rank) hold(m transport.Match, b []byte) {
 	clear(b) // it is the caller's
 }
 
-// Messages arrive in the order of their sends, whether these are held, go at once or are long, and past the queue's end;
-// receives that are held match in their order.
+// Messages arrive in the order of their sends, whether these are held, go at once or are long, and past the queue's
+// end; receives that are held match in their order.
 func TestHeldInOrder(t *testing.T) {
 	for _, tls := range []string{"posix,self", "tcp,self"} {
 		t.Run(tls, func(t *testing.T) {
@@ -102,7 +102,8 @@ func TestHeldInOrder(t *testing.T) {
 				got[p.Cookie] = p.Header.Len
 			}
 			for i := range n {
-				if number := binary.LittleEndian.Uint32(in[i]); got[uint64(i)] != uint64(size(i)) || number != uint32(i) {
+				if number := binary.LittleEndian.Uint32(in[i]); got[uint64(i)] != uint64(size(i)) ||
+					number != uint32(i) {
 					t.Fatalf("receive %d has message %d, of %d bytes", i, number, got[uint64(i)])
 				}
 			}
@@ -150,7 +151,8 @@ func TestNotHeld(t *testing.T) {
 		t.Error("a send of an armed rank is held")
 	}
 	in := transport.HostMem(make([]byte, 8))
-	if _, _, err := a.Post(transport.Match{Context: 1, Source: 1, Tag: 2}, in, 1, false); err != nil || a.w.holds() > 0 {
+	if _, _, err := a.Post(transport.Match{Context: 1, Source: 1, Tag: 2}, in, 1, false); err != nil ||
+		a.w.holds() > 0 {
 		t.Errorf("a receive of an armed rank: %d held, %v", a.w.holds(), err)
 	}
 }
@@ -230,7 +232,8 @@ func TestHeldReceives(t *testing.T) {
 		a.hold(transport.Match{Context: 1, Source: 0, Tag: tag}, []byte{1})
 	}
 	in := []byte{0}
-	if _, _, err := b.Post(transport.Match{Context: 1, Source: 0, Tag: 0}, transport.HostMem(in), 1, false); err != nil {
+	if _, _, err := b.Post(transport.Match{Context: 1, Source: 0, Tag: 0}, transport.HostMem(in), 1,
+		false); err != nil {
 		t.Fatal(err)
 	}
 	for limit := time.Now().Add(patience); ; b.poll() {
@@ -366,5 +369,26 @@ func TestArmedLate(t *testing.T) {
 	b.Arm(transport.Urgent)
 	if !b.Arm(transport.Any) || !b.armed {
 		t.Error("a rank that waits is not armed")
+	}
+}
+
+// A rank that has polled and waits again is not late when a timer runs out that was set before.
+func TestDeadline(t *testing.T) {
+	l := deadline{timer: time.AfterFunc(time.Hour, func() {})} // the test says when it runs out
+	defer l.stop()
+	polls := func() { l.end(); l.begin() }
+	l.begin()
+	for range 3 {
+		polls()
+		if l.passes() {
+			t.Error("a rank that has just polled is late")
+		}
+	}
+	if !l.passes() {
+		t.Error("a rank that has not polled since is not late")
+	}
+	l.end()
+	if l.passes() {
+		t.Error("a rank that does not wait is late")
 	}
 }

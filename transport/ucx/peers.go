@@ -71,7 +71,7 @@ func (d *Device) takeNotices() {
 			}
 			if p.unheard {
 				p.unheard = false
-				d.answersTo(n.peer)
+				d.answers(n.peer, 0)
 			}
 			continue
 		}

@@ -26,37 +26,30 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		if !ok {
 			break
 		}
-		n += d.ended(&e, &pkts[n])
+		if e.slot == downSlot {
+			d.down(int32(e.tag), transport.Gone("UCX has lost the connection: %w", status(e.status)))
+			continue
+		}
+		d.ended(e, &pkts[n])
+		n++
 	}
 	return n
 }
 
-// ended makes a packet of what has ended, if the engine is to hear of it; it returns how many.
-func (d *Device) ended(e *end, pkt *transport.Packet) int {
-	if e.slot == downSlot {
-		d.down(int32(e.tag), transport.Gone("UCX has lost the connection: %w", status(e.status)))
-		return 0
-	}
-	op := &d.ops.slots[e.slot]
-	was := op.state
-	if op.small && was == opReceiving && e.status == 0 {
-		d.w.copySmall(op.buf, e.slot, e.length)
-	}
-	if !op.sends {
-		d.answers(e)
-	}
-	// The other fields of pkt say nothing about this event.
-	pkt.Event, pkt.Cookie, pkt.Peer, pkt.Err, pkt.Header.Len = transport.TaggedDone, op.cookie, op.peer, nil, 0
-	d.ops.end(e.slot)
-	if was == opAbandoned {
-		return 0
-	}
-	switch s := status(e.status); {
-	case s != 0 && (s != statusTruncated || was == opSending):
-		pkt.Err = explain(s)
-	case was == opReceiving:
+// ended makes a packet of the end of an operation. Fields that it leaves say nothing about this event.
+func (d *Device) ended(e end, pkt *transport.Packet) {
+	op, s := &d.ops.slots[e.slot], status(e.status)
+	pkt.Event, pkt.Cookie, pkt.Err = transport.TaggedDone, uint64(e.slot), nil
+	if op.state == opReceiving {
 		f := found(e.tag, e.length)
 		pkt.Peer, pkt.Header.Tag, pkt.Header.Len = f.Source, f.Tag, e.length
+		if op.small && s == 0 && !op.left {
+			d.w.copySmall(op.buf, e.slot, e.length)
+		}
+		d.answers(f.Source, e.status)
 	}
-	return 1
+	if s != 0 && (s != statusTruncated || op.state == opSending) {
+		pkt.Peer, pkt.Err = op.peer, explain(s)
+	}
+	d.ops.end(op)
 }

@@ -58,6 +58,8 @@
 	F(const char *, ucs_status_string, (ucs_status_t)) \
 	F(void, ucs_log_push_handler, (ucs_log_func_t))
 
+_Static_assert(sizeof(struct ux_slot) == 192, "a slot is three cache lines");
+
 #define DECLARE(ret, name, args) static ret(*u_##name) args;
 FUNCTIONS(DECLARE)
 #undef DECLARE
@@ -68,15 +70,6 @@ enum { oldest_major = 1, oldest_minor = 13 };
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static void *library;
 static char library_path[1024];
-
-// ux_slot is an operation.
-struct ux_slot {
-	struct ux_worker *worker;
-	struct ux_ep *ep; // of a send
-	void *request;    // NULL: none, or it has ended
-	uint32_t index;
-	uint32_t ended;
-};
 
 struct ux_ep {
 	struct ux_worker *worker;
@@ -95,7 +88,9 @@ struct ux_ep {
 
 // ux_kept is a send from the queue whose bytes UCX reads later.
 struct ux_kept {
-	struct ux_slot slot;
+	struct ux_ep *ep;
+	void *request; // as that of a slot
+	uint32_t ended;
 	struct ux_kept *next; // free
 	unsigned char data[UX_INLINE];
 };
@@ -106,8 +101,8 @@ struct ux_worker {
 	struct ux_queue queue;
 	struct ux_kept kept[UX_KEPT];
 	struct ux_kept *spare; // of kept
-	struct ux_slot **chunks;
-	uint32_t slots;
+	uint32_t slots, blocks;
+	struct ux_slot *block[32]; // slots are allocated together, each time as many as there are at least
 	ucp_context_h context;
 	ucp_address_t *address;
 	size_t address_length;
@@ -231,52 +226,57 @@ static void push(struct ux_worker *w, uint32_t slot, ucs_status_t status, uint64
 	r->entries[r->tail++ & r->mask] = (struct ux_done){.slot = slot, .status = status, .tag = tag, .length = length};
 }
 
-static struct ux_slot *slot_at(struct ux_worker *w, uint32_t index)
-{
-	return &w->chunks[index / UX_CHUNK][index % UX_CHUNK];
-}
+static struct ux_slot *slot_at(struct ux_worker *w, uint32_t index) { return w->ring.slots[index]; }
 
 static struct ux_worker *worker_of(ux_handle h) { return (struct ux_worker *)(uintptr_t)h; }
 
 // Callbacks.
 
-static void ended(struct ux_slot *s, void *request, ucs_status_t status, uint64_t tag, uint64_t length)
+static struct ux_ep *ep_of(uint64_t ep) { return (struct ux_ep *)(uintptr_t)ep; }
+
+static void ended(struct ux_slot *s, void *request, struct ux_ep *e, ucs_status_t status, uint64_t tag, uint64_t length)
 {
 	push(s->worker, s->index, status, tag, length);
-	if (s->request) {
-		s->request = NULL;
-		if (s->ep)
-			s->ep->under_way--;
-		u_ucp_request_free(request);
-	} else
+	if (!s->request) {
 		s->ended = 1; // inside of the call that begins it, which frees it
+		return;
+	}
+	s->request = NULL;
+	if (e)
+		e->under_way--;
+	u_ucp_request_free(request);
+}
+
+static void sent(void *request, ucs_status_t status, void *arg)
+{
+	struct ux_slot *s = arg;
+	ended(s, request, ep_of(s->with), status, 0, 0);
+}
+
+static void received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
+{
+	ended(arg, request, NULL, status, info->sender_tag, info->length);
 }
 
 static void let_go(struct ux_kept *k)
 {
-	struct ux_worker *w = k->slot.worker;
+	struct ux_worker *w = k->ep->worker;
 	k->next = w->spare;
 	w->spare = k;
 	w->queue.kept--;
-}
-
-static void sent(void *request, ucs_status_t status, void *arg) { ended(arg, request, status, 0, 0); }
-
-static void received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
-{
-	ended(arg, request, status, info->sender_tag, info->length);
 }
 
 static void kept_sent(void *request, ucs_status_t status, void *arg)
 {
 	struct ux_kept *k = arg;
 	(void)status; // an endpoint that has failed says so itself
-	if (k->slot.request) {
-		k->slot.ep->under_way--;
-		u_ucp_request_free(request);
-		let_go(k);
-	} else
-		k->slot.ended = 1; // inside of the call that begins it
+	if (!k->request) {
+		k->ended = 1; // inside of the call that begins it
+		return;
+	}
+	k->ep->under_way--;
+	u_ucp_request_free(request);
+	let_go(k);
 }
 
 static void ep_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -357,7 +357,6 @@ struct ux_worker *ux_open(int *no_tls, char *err)
 		return NULL;
 	}
 	for (size_t i = 0; i < UX_KEPT; i++) {
-		w->kept[i].slot.worker = w;
 		w->kept[i].next = w->spare;
 		w->spare = &w->kept[i];
 	}
@@ -389,12 +388,9 @@ void ux_close(struct ux_worker *w)
 		next = e->next;
 		free(e);
 	}
-	for (uint32_t i = 0; i < w->slots / UX_CHUNK; i++) {
-		free(w->chunks[i]);
-		free(w->ring.small[i]);
-	}
-	free(w->chunks);
-	free(w->ring.small);
+	for (uint32_t i = 0; i < w->blocks; i++)
+		free(w->block[i]);
+	free(w->ring.slots);
 	free(w->ring.entries);
 	free(w);
 }
@@ -418,7 +414,7 @@ void ux_worker_names(struct ux_worker *w, char *names, int size) { print_context
 
 static int widen(struct ux_ring *r, uint64_t least)
 {
-	uint64_t size = r->mask ? r->mask + 1 : UX_CHUNK;
+	uint64_t size = r->mask ? r->mask + 1 : 256;
 	while (size < least)
 		size *= 2;
 	if (r->mask && size == r->mask + 1)
@@ -436,27 +432,20 @@ static int widen(struct ux_ring *r, uint64_t least)
 
 int ux_reserve(struct ux_worker *w, uint32_t slots, uint32_t ends)
 {
-	while (w->slots < slots) {
-		uint32_t n = w->slots / UX_CHUNK;
-		struct ux_slot **chunks = realloc(w->chunks, (n + 1) * sizeof *chunks);
-		if (!chunks)
+	if (slots > w->slots) {
+		struct ux_slot **all = realloc(w->ring.slots, slots * sizeof *all);
+		if (!all)
 			return -1;
-		w->chunks = chunks;
-		unsigned char **small = realloc(w->ring.small, (n + 1) * sizeof *small);
-		if (!small)
+		w->ring.slots = all;
+		size_t n = slots - w->slots;
+		struct ux_slot *block = w->blocks < 32 ? aligned_alloc(64, n * sizeof *block) : NULL;
+		if (!block)
 			return -1;
-		w->ring.small = small;
-		struct ux_slot *c = calloc(UX_CHUNK, sizeof *c);
-		small[n] = malloc(UX_CHUNK * UX_SMALL);
-		if (!c || !small[n]) {
-			free(c);
-			free(small[n]);
-			return -1;
+		w->block[w->blocks++] = block;
+		for (; w->slots < slots; block++) {
+			*block = (struct ux_slot){.worker = w, .index = w->slots};
+			all[w->slots++] = block;
 		}
-		chunks[n] = c;
-		for (uint32_t i = 0; i < UX_CHUNK; i++)
-			c[i] = (struct ux_slot){.worker = w, .index = w->slots + i};
-		w->slots += UX_CHUNK;
 	}
 	return widen(&w->ring, (uint64_t)w->slots + ends + 1);
 }
@@ -516,8 +505,6 @@ uint64_t ux_connect(struct ux_worker *w, const void *address, uint32_t peer, int
 	return (uint64_t)(uintptr_t)e;
 }
 
-static struct ux_ep *ep_of(uint64_t ep) { return (struct ux_ep *)(uintptr_t)ep; }
-
 // ux_disconnect ends the operations of a watched endpoint. Of one that is not watched UCX keeps them.
 void ux_disconnect(struct ux_worker *w, uint64_t ep)
 {
@@ -535,37 +522,44 @@ void ux_disconnect(struct ux_worker *w, uint64_t ep)
 
 // Operations.
 
-static void params(ucp_request_param_t *p, struct ux_slot *s, uint64_t mem)
+static void params(ucp_request_param_t *p, void *arg)
 {
 	p->op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-	p->user_data = s;
+	p->user_data = arg;
+}
+
+static void with_mapping(ucp_request_param_t *p, uint64_t mem)
+{
 	if (mem) {
 		p->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
 		p->memh = (ucp_mem_h)(uintptr_t)mem;
 	}
-	s->ep = NULL;
+}
+
+static void recv_params(ucp_request_param_t *p, struct ux_slot *s)
+{
+	params(p, s);
+	// What ends at once calls the callback too: 1.13 does not say otherwise what has come.
+	p->op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+	p->cb.recv = received;
+	with_mapping(p, s->with);
 	s->request = NULL;
 	s->ended = 0;
 }
 
-static void recv_params(ucp_request_param_t *p, struct ux_slot *s, uint64_t mem)
-{
-	params(p, s, mem);
-	// What ends at once calls the callback too: 1.13 does not say otherwise what has come.
-	p->op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-	p->cb.recv = received;
-}
+static void *buffer(struct ux_slot *s) { return s->buf ? (void *)(uintptr_t)s->buf : s->small; }
 
-static int begun(struct ux_slot *s, ucs_status_ptr_t r)
+// begun takes what UCX has returned of an operation, whose callback has set ended if it was called.
+static int begun(void **request, uint32_t ended, ucs_status_ptr_t r)
 {
 	if (r == NULL)
 		return UX_DONE;
 	if (UCS_PTR_IS_ERR(r))
 		return UCS_PTR_STATUS(r);
-	if (s->ended)
+	if (ended)
 		u_ucp_request_free(r);
 	else
-		s->request = r;
+		*request = r;
 	return UX_STARTED;
 }
 
@@ -591,14 +585,16 @@ static void begin_send(struct ux_worker *w, const struct ux_held *h)
 	w->spare = k->next;
 	w->queue.kept++;
 	memcpy(k->data, h->data, h->length);
+	k->ep = e;
+	k->request = NULL;
+	k->ended = 0;
 	ucp_request_param_t p;
-	params(&p, &k->slot, 0);
-	p.user_data = k;
+	params(&p, k);
 	p.cb.send = kept_sent;
 	use(e);
-	int st = begun(&k->slot, u_ucp_tag_send_nbx(e->ep, k->data, h->length, h->tag, &p));
-	if (k->slot.request) {
-		k->slot.ep = e;
+	ucs_status_ptr_t r = u_ucp_tag_send_nbx(e->ep, k->data, h->length, h->tag, &p);
+	int st = begun(&k->request, k->ended, r);
+	if (k->request) {
 		e->under_way++;
 		return;
 	}
@@ -607,13 +603,12 @@ static void begin_send(struct ux_worker *w, const struct ux_held *h)
 		ep_failed(e, e->ep, st);
 }
 
-static int begin_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t buf, uint64_t length, uint64_t mem,
-	uint32_t slot)
+static int begin_recv(struct ux_worker *w, struct ux_slot *s)
 {
-	struct ux_slot *s = slot_at(w, slot);
 	ucp_request_param_t p;
-	recv_params(&p, s, mem);
-	return begun(s, u_ucp_tag_recv_nbx(w->worker, (void *)(uintptr_t)buf, length, tag, mask, &p));
+	recv_params(&p, s);
+	ucs_status_ptr_t r = u_ucp_tag_recv_nbx(w->worker, buffer(s), s->length, s->tag, s->mask, &p);
+	return begun(&s->request, s->ended, r);
 }
 
 // step goes on until something has ended, at most turns times, and then while several things end at a time.
@@ -633,15 +628,13 @@ static void begin(struct ux_worker *w)
 {
 	struct ux_queue *q = &w->queue;
 	while (q->head != q->tail) {
-		const struct ux_held *h = &q->entries[q->head++ % UX_HELD];
-		if (h->ep) {
-			begin_send(w, h);
-			continue;
-		}
-		int st = begin_recv(w, h->tag, h->mask, h->buf, h->length, h->mem, h->slot);
+		struct ux_slot *s = slot_at(w, q->receives[q->head++ % UX_HELD]);
+		int st = begin_recv(w, s);
 		if (st < 0)
-			push(w, h->slot, st, 0, 0);
+			push(w, s->index, st, 0, 0);
 	}
+	while (q->sends_head != q->sends_tail)
+		begin_send(w, &q->sends[q->sends_head++ % UX_HELD]);
 }
 
 int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
@@ -651,15 +644,19 @@ int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t lengt
 	struct ux_slot *s = slot_at(w, slot);
 	begin(w);
 	ucp_request_param_t p;
-	params(&p, s, mem);
+	params(&p, s);
+	with_mapping(&p, mem);
 	p.cb.send = sent;
+	s->request = NULL;
+	s->ended = 0;
 	struct ux_ep *e = ep_of(ep);
 	const void *b = (const void *)(uintptr_t)buf;
 	use(e);
-	int st = begun(s, sync ? u_ucp_tag_send_sync_nbx(e->ep, b, length, tag, &p)
-	                       : u_ucp_tag_send_nbx(e->ep, b, length, tag, &p));
+	ucs_status_ptr_t r = sync ? u_ucp_tag_send_sync_nbx(e->ep, b, length, tag, &p)
+	                          : u_ucp_tag_send_nbx(e->ep, b, length, tag, &p);
+	int st = begun(&s->request, s->ended, r);
 	if (s->request) {
-		s->ep = e;
+		s->with = ep;
 		e->under_way++;
 	}
 	return st;
@@ -676,26 +673,26 @@ int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length)
 	return 1;
 }
 
-int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t buf, uint64_t length, uint64_t mem, uint32_t slot,
-	unsigned turns)
+int ux_recv(ux_handle h, uint32_t slot, unsigned turns)
 {
 	struct ux_worker *w = worker_of(h);
 	begin(w);
-	int st = begin_recv(w, tag, mask, buf, length, mem, slot);
+	int st = begin_recv(w, slot_at(w, slot));
 	if (st == UX_STARTED)
 		step(w, turns);
 	return st;
 }
 
-int ux_take(ux_handle h, uint64_t message, uint64_t buf, uint64_t length, uint64_t mem, uint32_t slot)
+int ux_take(ux_handle h, uint64_t message, uint32_t slot)
 {
 	struct ux_worker *w = worker_of(h);
 	struct ux_slot *s = slot_at(w, slot);
 	begin(w);
 	ucp_request_param_t p;
-	recv_params(&p, s, mem);
-	return begun(s, u_ucp_tag_msg_recv_nbx(w->worker, (void *)(uintptr_t)buf, length,
-		(ucp_tag_message_h)(uintptr_t)message, &p));
+	recv_params(&p, s);
+	ucs_status_ptr_t r =
+		u_ucp_tag_msg_recv_nbx(w->worker, buffer(s), s->length, (ucp_tag_message_h)(uintptr_t)message, &p);
+	return begun(&s->request, s->ended, r);
 }
 
 int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct ux_found *f)

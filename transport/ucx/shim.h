@@ -12,6 +12,8 @@
 #define UX_DONE 0
 #define UX_STARTED 1
 
+struct ux_worker;
+
 #define UX_DOWN UINT32_MAX // ux_done.slot: an endpoint has failed, and tag is its peer
 
 // ux_done is how an operation has ended.
@@ -21,40 +23,50 @@ struct ux_done {
 	uint64_t tag, length; // of a receive's message
 };
 
-#define UX_CHUNK 256 // slots that are allocated together
 #define UX_SMALL 128 // bytes of memory of each slot, for a short message
 
-// ux_ring holds what has ended, oldest first, from head to tail. Both only grow; mask is its size less one. small is
-// the memory of the slots, by chunk.
+// ux_slot is an operation. It belongs to UCX from the call of C that begins it until its end is in the ring, and to Go
+// otherwise: Go writes what is to be received, and reads a short message that has come. worker and index are fixed.
+struct ux_slot {
+	struct ux_worker *worker;
+	void *request; // UCX's; NULL: none, or it has ended
+	uint64_t tag, mask, length;
+	uint64_t with; // of a receive: the mapping of buf, or 0; of a send: its endpoint
+	uint32_t index, ended;
+	unsigned char small[UX_SMALL];
+	uint64_t buf; // of a receive; 0: small
+};
+
+// ux_ring holds what has ended, oldest first, from head to tail. Both only grow; mask is its size less one. slots are
+// all that there are, by index; they do not move.
 struct ux_ring {
 	struct ux_done *entries;
 	uint64_t head, tail, mask;
-	unsigned char **small;
+	struct ux_slot **slots;
 };
 
 #define UX_BATCH 16  // of so many ends Go is told at a time
-#define UX_HELD 64   // operations that wait for the next call of C, at most; a power of two
+#define UX_HELD 64   // receives, and sends, that wait for the next call of C, at most; a power of two
 #define UX_KEPT 256  // sends that have left the queue and whose bytes UCX has not read yet, at most
 #define UX_INLINE 64 // bytes of a send that waits so
 
-// ux_held is an operation that Go has begun and UCX does not know yet: a send of up to UX_INLINE bytes if ep is not 0,
-// or else a receive.
+// ux_held is a send that Go has begun and UCX does not know yet.
 struct ux_held {
-	uint64_t tag, mask, ep;
-	uint64_t buf, length, mem; // buf and mem: of a receive
-	uint32_t slot;             // of a receive
+	uint64_t tag, ep, length;
 	unsigned char data[UX_INLINE];
 };
 
-// ux_queue holds them, oldest first, from head to tail, which only grow. Go writes at tail, without a call of C. Each
-// call of C that begins, ends or looks for an operation has UCX begin all of them first.
+// ux_queue holds them, oldest first, and the slots of receives likewise. Heads and tails only grow. Go writes at the
+// tails, without a call of C. Each call of C that begins, ends or looks for an operation has UCX begin all of them
+// first.
 struct ux_queue {
-	struct ux_held entries[UX_HELD];
-	uint64_t head, tail;
+	uint32_t receives[UX_HELD];
+	uint64_t head, tail; // of receives
+	uint64_t sends_head, sends_tail;
+	struct ux_held sends[UX_HELD];
 	uint32_t kept; // see UX_KEPT
 };
 
-struct ux_worker;
 typedef uint64_t ux_handle; // of a worker, for what is called often: cgo looks into pointers before each call
 struct ux_found {
 	uint64_t message, tag, length;
@@ -84,11 +96,10 @@ int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t lengt
 	uint32_t slot);
 // ux_try_send returns 1 if a short message has been sent, or else does nothing.
 int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length);
-// ux_recv then goes on until something has ended, at most turns times.
-int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t buf, uint64_t length, uint64_t mem, uint32_t slot,
-	unsigned turns);
+// ux_recv begins the receive in a slot, and then goes on until something has ended, at most turns times.
+int ux_recv(ux_handle h, uint32_t slot, unsigned turns);
 // ux_take receives a message that ux_probe has taken.
-int ux_take(ux_handle h, uint64_t message, uint64_t buf, uint64_t length, uint64_t mem, uint32_t slot);
+int ux_take(ux_handle h, uint64_t message, uint32_t slot);
 int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct ux_found *f);
 void ux_cancel(struct ux_worker *w, uint32_t slot);
 int ux_ended(struct ux_worker *w, uint32_t slot); // an operation that has been begun

@@ -3,34 +3,30 @@
 package ucx
 
 import (
-	"math/bits"
 	"runtime"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// operations are those under way.
+// operations are those under way. An engine's cookie is the slot of its operation, here and in the C layer.
 type operations struct {
 	w     *worker
 	slots []operation
-	at    []uint32         // by the low bits of a cookie: the slot of the latest operation whose cookie has them
 	taken map[uint64]int32 // the senders of messages that Probe has taken
-	free  []uint32
-	ends  int // of endpoints, for which there is room
+	ends  int              // of endpoints, for which there is room
 }
 
-// operation has UCX's number, the slot, for a cookie.
+// operation is what Go has to know of a slot. The slot is the engine's while it is free, and UCX's otherwise.
 type operation struct {
-	cookie uint64
+	buf    transport.Mem
+	pin    runtime.Pinner
 	peer   int32 // of a receive from any source: -1
 	state  opState
-	sends  bool // it is, or was, a send
+	left   bool // it counts as ended; UCX has it still
 	pinned bool
-	small  bool // UCX receives into small(slot)
-	buf    transport.Mem
+	small  bool // UCX receives into the slot
 	doomed bool // it has been given up: its end is reported when nothing touches its buffer any more
-	pin    runtime.Pinner
 }
 
 type opState uint8
@@ -39,99 +35,68 @@ const (
 	opFree opState = iota
 	opSending
 	opReceiving
-	opAbandoned // its end has been reported; UCX has it still
 )
 
 // reserve makes room.
 func (o *operations) reserve(slots, ends int) error {
 	slots, ends = max(slots, len(o.slots)), max(ends, o.ends)
-	if slots == len(o.slots) && ends == o.ends {
-		return nil
-	}
 	if err := o.w.reserve(slots, ends); err != nil {
 		return err
 	}
 	o.ends = ends
-	for i := len(o.slots); i < slots; i++ {
-		o.slots = append(o.slots, operation{})
-		o.free = append(o.free, uint32(i))
-	}
-	o.at = make([]uint32, 1<<bits.Len(uint(slots)))
-	for i := range o.slots {
-		if o.slots[i].state != opFree {
-			o.note(uint32(i))
-		}
-	}
+	o.slots = append(o.slots, make([]operation, slots-len(o.slots))...)
 	return nil
 }
 
-// open returns a free slot.
-func (o *operations) open() (uint32, error) {
-	if len(o.free) == 0 {
-		if err := o.reserve(max(64, 2*len(o.slots)), 0); err != nil {
-			return 0, err
-		}
+// room makes room for a cookie, which is free.
+func (o *operations) room(cookie uint64) error {
+	if cookie < uint64(len(o.slots)) {
+		return nil
 	}
-	return o.free[len(o.free)-1], nil
+	return o.reserve(max(64, 2*len(o.slots), int(cookie)+1), 0)
 }
 
-// begin is called when UCX has the operation in the slot that open has returned.
-func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64, buf transport.Mem, mapped bool) {
-	o.free = o.free[:len(o.free)-1]
+// begin is called when UCX has the operation in the slot, or will have it with the next call of C.
+func (o *operations) begin(slot uint32, state opState, peer int32, buf transport.Mem, mapped bool) {
 	op := &o.slots[slot]
-	op.cookie, op.peer, op.state, op.sends, op.doomed = cookie, peer, state, state == opSending, false
-	o.note(slot)
-	op.small, op.buf = state == opReceiving && buf.Len <= smallMax, buf
-	if buf.Len > 0 && !mapped && !op.small {
-		op.pin.Pin(buf.Addr)
+	op.peer, op.state, op.left, op.doomed, op.buf = peer, state, false, false, buf
+	if op.small = state == opReceiving && buf.Len <= smallMax; !op.small && !mapped {
+		op.hold()
+	}
+}
+
+// hold pins the buffer.
+func (op *operation) hold() {
+	if op.buf.Len > 0 {
+		op.pin.Pin(op.buf.Addr)
 		op.pinned = true
 	}
 }
 
 // end is called when UCX has let go of the operation.
-func (o *operations) end(slot uint32) {
-	op := &o.slots[slot]
+func (o *operations) end(op *operation) {
 	if op.pinned {
 		op.pin.Unpin()
 		op.pinned = false
 	}
 	op.state, op.buf.Addr = opFree, nil
-	o.free = append(o.free, slot)
 }
 
-// smallMax is how long a buffer may be that UCX does not get: what comes is copied from the slot's memory, which costs
-// less than a pin.
-const smallMax = slotBytes
-
-func (o *operations) note(slot uint32) { o.at[o.slots[slot].cookie&uint64(len(o.at)-1)] = slot }
-
-// find returns the slot of an operation that is under way. The engine's cookies differ in their low bits, mostly.
-func (o *operations) find(cookie uint64) (uint32, bool) {
-	if len(o.slots) == 0 {
-		return 0, false
+// find returns the operation of that cookie, if it is under way.
+func (o *operations) find(cookie uint64) *operation {
+	if cookie < uint64(len(o.slots)) && o.slots[cookie].underWay() {
+		return &o.slots[cookie]
 	}
-	if i := o.at[cookie&uint64(len(o.at)-1)]; o.slots[i].matches(cookie) {
-		return i, true
-	}
-	for i := range o.slots {
-		if o.slots[i].matches(cookie) {
-			return uint32(i), true
-		}
-	}
-	return 0, false
+	return nil
 }
 
-func (op *operation) matches(cookie uint64) bool { return op.cookie == cookie && op.underWay() }
-
-// underWay reports whether op has not ended and is not abandoned.
-func (op *operation) underWay() bool { return op.state == opSending || op.state == opReceiving }
+// underWay reports whether op has not ended and has not been left to UCX.
+func (op *operation) underWay() bool { return op.state != opFree && !op.left }
 
 // unpin is for Close: the worker is destroyed.
 func (o *operations) unpin() {
 	for i := range o.slots {
-		if o.slots[i].state != opFree {
-			o.end(uint32(i))
-		}
+		o.end(&o.slots[i])
 	}
 }
 
@@ -212,8 +177,8 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 	if err != nil {
 		return transport.Done, err
 	}
-	slot, err := d.ops.open()
-	if err != nil {
+	slot := uint32(cookie)
+	if err := d.ops.room(cookie); err != nil {
 		return transport.Done, err
 	}
 	tag, _ := transport.PackTag(m.Context, m.Source, m.Tag)
@@ -224,7 +189,7 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 		d.show()
 		return transport.Done, nil
 	case stStarted:
-		d.ops.begin(slot, opSending, rank, cookie, buf, handle != 0)
+		d.ops.begin(slot, opSending, rank, buf, handle != 0)
 		d.show()
 		return transport.Started, nil
 	default:
@@ -236,25 +201,24 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 // TCP, by the descriptor in which another thread sleeps.
 func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64,
 	waits bool) (got transport.Probed, st transport.State, err error) {
-	slot, err := d.ops.open()
-	if err != nil {
+	slot := uint32(cookie)
+	if err := d.ops.room(cookie); err != nil {
 		return got, transport.Done, err
 	}
 	d.sleep.late.called()
 	tag, mask := envelope(m)
-	to, handle := d.landing(buf, slot)
-	source := max(m.Source, -1)
+	mapped := d.toReceive(slot, tag, mask, buf)
 	turns := 0
 	switch {
 	case d.armed:
 	case waits:
 		turns = waitTurns
 	case d.w.mayHold():
-		d.ops.begin(slot, opReceiving, source, cookie, buf, handle != 0)
-		d.w.holdReceive(tag, mask, to, handle, slot)
+		d.ops.begin(slot, opReceiving, max(m.Source, -1), buf, mapped)
+		d.w.holdReceive(slot)
 		return got, transport.Started, nil
 	}
-	return d.received(d.w.receive(tag, mask, to, handle, slot, turns), slot, source, cookie, buf, handle != 0)
+	return d.received(d.w.receive(slot, turns), slot, max(m.Source, -1), buf, mapped)
 }
 
 // waitTurns is how many steps of UCX a receive takes at most whose caller waits: about a microsecond. What comes
@@ -265,40 +229,43 @@ const waitTurns = 64
 func (d *Device) Take(message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
 	source := d.ops.taken[message]
 	delete(d.ops.taken, message)
-	slot, err := d.ops.open()
-	if err != nil {
+	slot := uint32(cookie)
+	if err := d.ops.room(cookie); err != nil {
 		return transport.Done, err
 	}
-	to, handle := d.landing(buf, slot)
-	_, st, err := d.received(d.w.take(message, to, handle, slot), slot, source, cookie, buf, handle != 0)
+	mapped := d.toReceive(slot, 0, 0, buf)
+	_, st, err := d.received(d.w.take(message, slot), slot, source, buf, mapped)
 	return st, err
 }
 
-// landing is where UCX receives what is for buf, and the mapping in which that is, or 0.
-func (d *Device) landing(buf transport.Mem, slot uint32) (to transport.Mem, handle uint64) {
-	if buf.Len <= smallMax {
-		return transport.Mem{Addr: d.w.small(slot), Len: buf.Len}, 0
+// toReceive writes what a slot is to receive. It reports whether buf is in a mapping.
+func (d *Device) toReceive(slot uint32, tag, mask uint64, buf transport.Mem) (mapped bool) {
+	handle := uint64(0)
+	if buf.Len > smallMax {
+		handle = d.mem.find(buf)
 	}
-	return buf, d.mem.find(buf)
+	d.w.toReceive(slot, tag, mask, buf, handle)
+	return handle != 0
 }
 
 // received goes on with a receive that UCX has, or has refused with a status below 0.
-func (d *Device) received(begun int, slot uint32, source int32, cookie uint64, buf transport.Mem,
+func (d *Device) received(begun int, slot uint32, source int32, buf transport.Mem,
 	mapped bool) (got transport.Probed, st transport.State, err error) {
 	if begun < 0 {
 		return got, transport.Done, explain(status(begun))
 	}
 	if e, ok := d.w.ended(slot); ok {
-		d.answers(&e)
+		got := found(e.tag, e.length)
+		d.answers(got.Source, e.status)
 		switch s := status(e.status); {
 		case s == 0 && buf.Len <= smallMax:
 			d.w.copySmall(buf, slot, e.length)
 		case s != 0 && s != statusTruncated:
 			return got, transport.Done, explain(s)
 		}
-		return found(e.tag, e.length), transport.Done, nil
+		return got, transport.Done, nil
 	}
-	d.ops.begin(slot, opReceiving, source, cookie, buf, mapped)
+	d.ops.begin(slot, opReceiving, source, buf, mapped)
 	d.show()
 	return got, transport.Started, nil
 }
@@ -325,14 +292,14 @@ func (d *Device) Probe(m transport.Match, take bool) (transport.Probed, bool) {
 
 // Cancel is transport.Tagged's. UCX takes back receives only: a send ends as it would have.
 func (d *Device) Cancel(cookie uint64) {
-	if slot, ok := d.ops.find(cookie); ok {
-		d.takeBack(slot)
+	if op := d.ops.find(cookie); op != nil {
+		d.takeBack(uint32(cookie), op)
 	}
 }
 
 // takeBack reports whether UCX has ended the operation, of which Poll will tell.
-func (d *Device) takeBack(slot uint32) bool {
-	if d.ops.slots[slot].state == opReceiving {
+func (d *Device) takeBack(slot uint32, op *operation) bool {
+	if op.state == opReceiving {
 		d.w.cancel(slot)
 		d.show()
 	}
@@ -342,11 +309,11 @@ func (d *Device) takeBack(slot uint32) bool {
 // Abandon is transport.Tagged's. UCX takes back receives that have met no message. It goes on with the others, which
 // have not ended before it says so, or before those are gone that could send or read them.
 func (d *Device) Abandon(cookie uint64, over bool) {
-	slot, ok := d.ops.find(cookie)
-	if !ok || d.takeBack(slot) {
+	op, slot := d.ops.find(cookie), uint32(cookie)
+	if op == nil || d.takeBack(slot, op) {
 		return
 	}
-	if op := &d.ops.slots[slot]; !op.small && !d.silent(op.peer) && !(over && op.state == opSending) {
+	if !op.small && !d.silent(op.peer) && !(over && op.state == opSending) {
 		op.doomed = true
 		return
 	}
@@ -359,8 +326,8 @@ func (d *Device) giveUp(slot uint32) {
 	if !op.pinned && !op.small {
 		d.mem.hold(op.buf.Number())
 	}
-	op.state = opAbandoned
-	d.lost = append(d.lost, transport.Packet{Event: transport.TaggedDone, Cookie: op.cookie, Peer: op.peer,
+	op.left = true
+	d.lost = append(d.lost, transport.Packet{Event: transport.TaggedGivenUp, Cookie: uint64(slot), Peer: op.peer,
 		Err: transport.ErrCancelled})
 	d.show()
 }

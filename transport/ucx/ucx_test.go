@@ -340,7 +340,12 @@ func TestAbandonedSend(t *testing.T) {
 		if p := b.next(a); p.Err != nil || !bytes.Equal(in, out) {
 			t.Fatalf("over %v: %+v", over, p)
 		}
-		if p := a.next(b); p.Event != transport.TaggedDone || p.Cookie != 7 || (p.Err != nil) != over {
+		if over {
+			if p := a.next(b); p.Event != transport.TaggedGivenUp || p.Cookie != 7 || p.Err == nil {
+				t.Fatalf("%+v", p)
+			}
+		}
+		if p := a.next(b); p.Event != transport.TaggedDone || p.Cookie != 7 || p.Err != nil {
 			t.Fatalf("over %v: %+v", over, p)
 		}
 		clear(in)
@@ -350,24 +355,23 @@ func TestAbandonedSend(t *testing.T) {
 	}
 }
 
-// An operation is found by its cookie, also where those of others have the same low bits.
+// An operation is found by its cookie until it has ended, also where there are more than the device had room for.
 func TestFind(t *testing.T) {
 	a, b := newRank(t, 0), newRank(t, 1)
 	a.reach(1, b.Address())
-	cookie := func(i int) uint64 { return uint64(i) << 20 } // one place for all
 	const n = 300
 	for i := range n {
 		m := transport.Match{Context: 1, Source: 1, Tag: int32(i)}
-		if _, _, err := a.Post(m, transport.HostMem(make([]byte, 8)), cookie(i), false); err != nil {
+		if _, _, err := a.Post(m, transport.HostMem(make([]byte, 8)), uint64(i), false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range n {
-		a.Cancel(cookie(i))
-		if p := a.next(); p.Cookie != cookie(i) || !errors.Is(p.Err, transport.ErrCancelled) {
+		a.Cancel(uint64(i))
+		if p := a.next(); p.Cookie != uint64(i) || !errors.Is(p.Err, transport.ErrCancelled) {
 			t.Fatalf("receive %d: %+v", i, p)
 		}
-		a.Cancel(cookie(i)) // it has ended
+		a.Cancel(uint64(i)) // it has ended
 	}
 }
 
@@ -387,7 +391,7 @@ func TestPeerDies(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	a.Abandon(1, false)
-	if d := a.next(); d.Event != transport.TaggedDone || d.Cookie != 1 || d.Err == nil {
+	if d := a.next(); d.Event != transport.TaggedGivenUp || d.Cookie != 1 || d.Err == nil {
 		t.Fatalf("%+v", d)
 	}
 	if _, err := a.Send(1, m, long, false, 2); !errors.Is(err, transport.ErrPeerGone) {

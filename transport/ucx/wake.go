@@ -65,19 +65,16 @@ func (d *Device) look() {
 
 // answers counts the end of a receive, with which UCX sends word to the sender of a synchronous or long message, which
 // waits for it. Nothing says whether the word has left, so it counts as something sent.
-func (d *Device) answers(e *end) {
-	source := found(e.tag, e.length).Source
-	if status(e.status) != statusCancelled && uint(source) < uint(len(d.peers)) {
+func (d *Device) answers(source, s int32) {
+	if uint(source) < uint(len(d.peers)) && !d.peers[source].answered && status(s) != statusCancelled {
 		d.answersTo(source)
 	}
 }
 
 func (d *Device) answersTo(rank int32) {
-	if p := &d.peers[rank]; !p.answered {
-		p.answered = true
-		d.idle.answered = append(d.idle.answered, rank)
-		d.idle.sends(&d.sleep)
-	}
+	d.peers[rank].answered = true
+	d.idle.answered = append(d.idle.answered, rank)
+	d.idle.sends(&d.sleep)
 }
 
 // adoptions is how many of the ranks in flusher.answered one settle deals with: the caller holds the engine's lock.
@@ -105,19 +102,19 @@ func (d *Device) flushed() bool {
 // would cost a rank that calls again soon several steps of UCX, and its peers a system call.
 type deadline struct {
 	timer *time.Timer
-	waits atomic.Bool // from begin to end
-	runs  atomic.Bool // the timer is set
-	over  atomic.Bool // it has passed since the rank last began an operation: Arm does arm
+	waits atomic.Uint64 // counts begin and end: odd from begin to end. The rank alone writes it
+	since atomic.Uint64 // waits when the timer was set: odd
+	runs  atomic.Bool   // the timer is set
+	over  atomic.Bool   // it has passed since the rank last began an operation: Arm does arm
 }
 
-// lateAfter is how long that takes. Go's timers make 1 ms of it where all other threads sleep, and 10 ms where the rank
-// has one processor and computes.
+// lateAfter is how long that takes, up to twice as long. Go's timers make 1 ms of it where all other threads sleep, and
+// 10 ms where the rank has one processor and computes.
 const lateAfter = 100 * time.Microsecond
 
 func (l *deadline) init(wake func()) {
 	l.timer = time.AfterFunc(time.Hour, func() {
-		l.runs.Store(false)
-		if l.waits.Load() {
+		if l.passes() {
 			l.over.Store(true)
 			wake()
 		}
@@ -125,20 +122,45 @@ func (l *deadline) init(wake func()) {
 	l.timer.Stop()
 }
 
+// passes is called when the timer has run out. It reports whether the rank has waited since it was set. If the rank has
+// polled meanwhile and waits again, the timer is set again.
+func (l *deadline) passes() bool {
+	since := l.since.Load() // before another timer may be set
+	l.runs.Store(false)
+	now := l.waits.Load()
+	if now%2 == 1 && now != since {
+		l.set(now)
+	}
+	return now == since
+}
+
+func (l *deadline) set(now uint64) {
+	if !l.runs.Load() && !l.runs.Swap(true) {
+		l.since.Store(now)
+		l.timer.Reset(lateAfter)
+	}
+}
+
 // begin has the rank be woken after the deadline, or sooner. It reports whether the deadline is to come yet.
 func (l *deadline) begin() bool {
 	if l.over.Load() {
 		return false
 	}
-	l.waits.Store(true)
-	if !l.runs.Swap(true) {
-		l.timer.Reset(lateAfter)
+	now := l.waits.Load()
+	if now%2 == 0 {
+		now++
+		l.waits.Store(now)
 	}
+	l.set(now)
 	return true
 }
 
 // end ends begin: the rank polls.
-func (l *deadline) end() { l.waits.Store(false) }
+func (l *deadline) end() {
+	if now := l.waits.Load(); now%2 == 1 {
+		l.waits.Store(now + 1)
+	}
+}
 
 // called is for a rank that begins an operation.
 func (l *deadline) called() {
@@ -148,7 +170,7 @@ func (l *deadline) called() {
 }
 
 func (l *deadline) stop() {
-	l.waits.Store(false)
+	l.end()
 	l.timer.Stop()
 }
 

@@ -36,7 +36,8 @@ func TestPartition(t *testing.T) {
 			t.Errorf("of %s, %q was wished: %s, want %s", c.keys, c.wish, got, c.ours)
 		}
 		if c.says != "" {
-			if err := connectError(t, a, b); !strings.Contains(err, c.says) || !strings.Contains(err, "GORUN_VERBS_PKEY") {
+			if err := connectError(t, a, b); !strings.Contains(err, c.says) ||
+				!strings.Contains(err, "GORUN_VERBS_PKEY") {
 				t.Errorf("%s and %s: %q, want %q", c.keys, c.theirs, err, c.says)
 			}
 			continue

@@ -96,7 +96,8 @@ func climbs(order []string, objects map[string]object) (wrong []string) {
 func compile(t *testing.T, path string) (o object) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path)+".o")
-	cc := exec.Command(proc.RequireProgram(t, "cc", "gcc libc6-dev"), "-std=gnu11", "-O0", "-fPIC", "-c", "-o", out, path)
+	cc := exec.Command(proc.RequireProgram(t, "cc", "gcc libc6-dev"), "-std=gnu11", "-O0", "-fPIC", "-c", "-o", out,
+		path)
 	if text, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", path, err, text)
 	}

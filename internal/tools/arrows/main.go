@@ -5,7 +5,8 @@
 // A room is a file of the root package, of pml or of launcher, the packages with many files, or any other package. An
 // arrow leads from a room to one that it imports, or, between files of a package, whose functions, types, variables,
 // constants and methods it uses, as Go's type checker resolves the names. Rooms stand in the order in which the fewest
-// arrows run back up, as far as a greedy search and moves of single rooms find it: an arrow that does belongs to a circle.
+// arrows run back up, as far as a greedy search and moves of single rooms find it: an arrow that does belongs to a
+// circle.
 //
 // Tests, kits of tests, programs of the folder examples and generated files are no rooms. -v lists the arrows that run
 // back up.
@@ -247,8 +248,8 @@ func (h *house) arrow(from, to, name string) {
 	h.arrows[a][name] = true
 }
 
-// order puts rooms that lean on others in front of these: circle by circle, and in a circle as few arrows run back up as
-// the search finds.
+// order puts rooms that lean on others in front of these: circle by circle, and in a circle as few arrows run back up
+// as the search finds.
 func (h *house) order() (order []string) {
 	g := h.graph()
 	for _, circle := range g.circles() {
