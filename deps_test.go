@@ -260,7 +260,7 @@ func standard(to string) bool {
 func ours(to string) bool {
 	first, _, _ := strings.Cut(to, "/")
 	return slices.Contains([]string{"mpi", "internal", "tagmatch", "eager", "rendezvous", "transport", "pml", "launcher",
-		"cmd", "benchmarks", "examples", "scripts", "collectives"}, first)
+		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma"}, first)
 }
 
 // judge returns what is wrong with the imports.

@@ -144,8 +144,10 @@ func (w *winState[T]) of(rank int) []T {
 // Group returns the ranks of the window; §12.2.6.
 func (w *Win[T]) Group() *Group { return w.comm.Group() }
 
-// Name and SetName are the name of the window in errors; §7.8.
-func (w *Win[T]) Name() string              { return w.comm.Name() }
+// Name returns the name of the window in errors; §7.8.
+func (w *Win[T]) Name() string { return w.comm.Name() }
+
+// SetName names the window at this rank; §7.8.
 func (w *Win[T]) SetName(name string) error { return w.comm.SetName(name) }
 
 // Free ends the window; §12.2.5. Every rank calls it, outside all epochs but those of Fence. It returns when no rank

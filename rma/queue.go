@@ -20,7 +20,8 @@ type Asked struct {
 // asksMost is how many requests of one rank wait at most.
 const asksMost = 1024
 
-// Ask is called when a rank asks for the lock. It reports false for a request that cannot be: then nothing has changed.
+// Ask is called when a rank asks for the lock. It reports whether the request can be: if not, nothing has
+// changed.
 func (q *Queue) Ask(a Asked) bool {
 	n := 0
 	for _, w := range q.waiting {

@@ -200,7 +200,7 @@ func (p *part) Guard(f func()) error {
 	return nil
 }
 
-// combine is Updater's for memory of this rank.
+// combine is Updater's for memory of this rank. It reports whether that could be done.
 func (w *Window) combine(op uint8, dst, src, before []byte) bool {
 	ok, err := w.update.Update(op, dst, src, before, w.near[w.group.Rank])
 	return ok && err == nil
