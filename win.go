@@ -11,6 +11,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/window"
+	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
 
@@ -194,6 +195,51 @@ func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
 	}
 	copy(mem, bytesOf(src))
 	return nil
+}
+
+// RPut is Put with a request, which is done when src can be used again; §12.3.5. The epoch's end and Flush complete the
+// operation at the rank.
+func (w *Win[T]) RPut(src []T, rank int, at int64) (*Request, error) {
+	return w.started(opRPut, rank, at, len(src), func(mem []byte, far *window.Remote) (r *pml.Request, err error) {
+		if far != nil {
+			return w.win.StartPut("RPut", far, rank, at, bytesOf(src))
+		}
+		copy(mem, bytesOf(src))
+		return nil, nil
+	})
+}
+
+// RGet is Get with a request, which is done when dst has the elements; §12.3.5.
+func (w *Win[T]) RGet(dst []T, rank int, at int64) (*Request, error) {
+	return w.started(opRGet, rank, at, len(dst), func(mem []byte, far *window.Remote) (r *pml.Request, err error) {
+		if far != nil {
+			return w.win.StartGet("RGet", far, rank, at, bytesOf(dst))
+		}
+		copy(bytesOf(dst), mem)
+		return nil, nil
+	})
+}
+
+// started makes the request of an operation that start begins: at memory that is mapped here, or at a rank that is
+// asked. Without a request of the engine's it is done.
+func (w *Win[T]) started(op opCode, rank int, at int64, n int,
+	start func(mem []byte, far *window.Remote) (*pml.Request, error)) (*Request, error) {
+	var r *pml.Request
+	if rank != ProcNull {
+		mem, far, err := w.win.Operation(op.String(), rank, at, n)
+		if err == nil {
+			r, err = start(mem, far)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if r == nil {
+		r = w.comm.group.Engine.Completed(pml.Status{})
+	}
+	q := w.comm.request(op, rank, Undefined, r)
+	q.null = rank == ProcNull
+	return q, nil
 }
 
 // Get reads a rank's elements from element at on into dst; §12.3.2.

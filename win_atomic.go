@@ -7,6 +7,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/reduce"
 	"github.com/gorun-mpi/mpi/internal/window"
+	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Replace is the operator of Accumulate, GetAccumulate and FetchOp that writes the new element; §12.3.4.
@@ -91,12 +92,35 @@ func (w *Win[T]) Accumulate(op Op[T], src []T, rank int, at int64) error {
 // GetAccumulate is Accumulate that returns the elements as they were before in result; §12.3.4. With NoOp src may be
 // nil.
 func (w *Win[T]) GetAccumulate(op Op[T], src, result []T, rank int, at int64) error {
-	const call = "GetAccumulate"
-	if len(src) != len(result) && (src != nil || operatorName(op) != "NoOp") {
+	return w.getAccumulate("GetAccumulate", op, src, result, rank, at)
+}
+
+func (w *Win[T]) getAccumulate(call string, op Op[T], src, result []T, rank int, at int64) error {
+	if len(src) != len(result) && src != nil {
 		return w.comm.opError(call, ErrCount, "src has %d elements and result %d; both must have the same length",
 			len(src), len(result))
 	}
 	return w.update(call, op, src, result, rank, at)
+}
+
+// RAccumulate is Accumulate with a request, which is done when src can be used again; §12.3.5.
+func (w *Win[T]) RAccumulate(op Op[T], src []T, rank int, at int64) (*Request, error) {
+	return w.updated(opRAccumulate, rank, w.update(opRAccumulate.String(), op, src, nil, rank, at))
+}
+
+// RGetAccumulate is GetAccumulate with a request; §12.3.5. It returns when result has the elements.
+func (w *Win[T]) RGetAccumulate(op Op[T], src, result []T, rank int, at int64) (*Request, error) {
+	return w.updated(opRGetAccumulate, rank, w.getAccumulate(opRGetAccumulate.String(), op, src, result, rank, at))
+}
+
+// updated returns the request of an operation that is over.
+func (w *Win[T]) updated(op opCode, rank int, err error) (*Request, error) {
+	if err != nil {
+		return nil, err
+	}
+	r := w.comm.request(op, rank, Undefined, w.comm.group.Engine.Completed(pml.Status{}))
+	r.null = rank == ProcNull
+	return r, nil
 }
 
 // update is Accumulate, and GetAccumulate if result is not nil.
@@ -104,6 +128,9 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 	o, err := w.atomic(call, op)
 	if err != nil || rank == ProcNull {
 		return err
+	}
+	if len(src) == 0 && len(result) > 0 && o.is != reduce.AtomicNoOp {
+		return w.comm.opError(call, ErrCount, "src is empty and result has %d elements; only NoOp needs no src", len(result))
 	}
 	n := max(len(src), len(result))
 	if dst, ok := w.there(rank, at, n); ok && o.fetch != nil {

@@ -665,3 +665,136 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		})
 	})
 }
+
+// Operations with requests are in one set with each other and with messages; §12.3.5.
+func TestWinRequests(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		const n = 20000
+		run(2, func(w *Comm) {
+			withWin(w, n, func(win *Win[uint16]) {
+				other := 1 - w.Rank()
+				src, dst, was := make([]uint16, n), make([]uint16, n), make([]uint16, 3)
+				for i := range src {
+					src[i] = uint16(i)
+				}
+				must(win.LockAll())
+				ok(ok(win.RPut(src, other, 0)).Wait())
+				must(win.FlushAll())
+				must(WaitAll(ok(win.RPut(src[:2], other, 5)), ok(win.RPut(nil, ProcNull, 0)),
+					ok(Irecv(w, dst[:1], other, 0)), ok(Isend(w, src[:1], other, 0))))
+				must(win.FlushAll())
+				must(WaitAll(ok(win.RAccumulate(Sum, src[1:3], other, 0)), ok(win.RGetAccumulate(NoOp, nil, was, other, 7))))
+				same(was[2], 9)
+				must(win.Flush(other))
+				must(WaitAll(ok(win.RGet(dst, other, 0)), ok(win.RGet(was[:1], ProcNull, 0))))
+				for i, v := range dst {
+					want := src[i]
+					switch i {
+					case 0, 1:
+						want += src[1+i]
+					case 5, 6:
+						want = src[i-5]
+					}
+					same(v, want)
+				}
+				_, err := win.RGet(dst, other, 1)
+				is(err, ErrRange)
+				_, err = win.RPut(dst, 2, 0)
+				is(err, ErrRank)
+				must(win.UnlockAll())
+				must(Barrier(w))
+			})
+		})
+	})
+}
+
+// A rank that computes, and makes no call, serves its window: every operation and the locks go on; §12.7.3. There are
+// more operations than any credit, ring or queue holds.
+func TestComputingTarget(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		const n = 1 << 17 // elements: more than a request or a fragment has
+		floods := inShort(20000, 2000)
+		computes := [2]computing{make(computing), make(computing)}
+		run(2, func(w *Comm) {
+			for i, win := range []*Win[int32]{ok(WinAlloc[int32](w, n)), ok(WinCreate(w, make([]int32, n)))} {
+				if w.Rank() == 1 {
+					<-computes[i]
+				} else {
+					computes[i].while(func() { useAll(win, n, floods) })
+				}
+				must(win.Free())
+			}
+		})
+	})
+}
+
+// useAll makes all operations at rank 1, whose window has n elements.
+func useAll(win *Win[int32], n, floods int) {
+	src, dst := make([]int32, n), make([]int32, n)
+	for i := range src {
+		src[i] = int32(i)
+	}
+	must(win.Lock(1, Exclusive))
+	must(win.Put(src, 1, 0))
+	must(win.Flush(1))
+	must(win.Accumulate(Sum, src, 1, 0))
+	must(win.Flush(1))
+	must(win.Get(dst, 1, 0))
+	must(win.Flush(1))
+	for i := range dst {
+		same(dst[i], 2*int32(i))
+	}
+	must(win.GetAccumulate(Replace, src, dst, 1, 0))
+	same(dst[n-1], 2*int32(n-1))
+	for i := range floods {
+		must(win.Put(src[i%n:][:1], 1, int64(i%n)))
+		must(win.Accumulate(Max, src[:3], 1, 5))
+	}
+	must(win.Unlock(1))
+	must(win.LockAll())
+	same(ok(win.FetchOp(Sum, 1, 1, 7)), 7)
+	same(ok(win.CompareAndSwap(1, 7, 8, 9)), 8)
+	must(win.UnlockAll())
+}
+
+// A request that cannot be harms nothing: the window goes on, and its memory is as it was. The requests are random, some
+// of them with a correct beginning.
+func TestHostileRequests(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			win := ok(WinCreate(w, make([]int64, 10)))
+			if w.Rank() == 0 {
+				r := newRand(1, 2)
+				for range inShort(3000, 300) {
+					b := make([]byte, r.IntN(100))
+					for i := range b {
+						b[i] = byte(r.IntN(256))
+					}
+					if len(b) >= 24 {
+						b[0], b[2], b[3], b[7] = byte(1+r.IntN(10)), 0, 0, b[7]&0x7f
+						b[15], b[23] = 0x7f, 0 // far outside
+						switch b[0] {
+						case 3, 4:
+							b[0] = 1 // a message with elements would be expected, or come
+						case 8:
+							b[1] |= 0x80 // it would have the lock
+						}
+					}
+					must(win.comm.group.Engine.Send(nil, win.comm.group.Context, 1, 3, b, 0))
+				}
+				must(win.Lock(1, Shared))
+				same(ok(win.FetchOp(Sum, 1, 1, 9)), 0)
+				err := win.Unlock(1)
+				check(err == nil || errors.Is(err, ErrRange) || errors.Is(err, ErrAborted), "the error is %v", err)
+				must(Send[byte](w, nil, 1, 0))
+			} else {
+				ok(Recv[byte](w, nil, 0, 0))
+				for i, v := range win.Local() {
+					same(v, int64(i/9))
+				}
+			}
+			must(Barrier(w))
+			must(win.Free())
+		})
+	})
+}

@@ -11,8 +11,8 @@ import (
 	"github.com/gorun-mpi/mpi/rma"
 )
 
-// remote is what a window knows of a rank that it has asked for something.
-type remote struct {
+// Remote is what a window knows of a rank that it has asked for something.
+type Remote struct {
 	mu     sync.Mutex // held while one goroutine asks for what follows
 	known  bool
 	count  int64 // elements that it has
@@ -30,12 +30,12 @@ type scratch struct {
 }
 
 // remote returns the record of a rank, made on first contact.
-func (w *Window) remote(rank int) *remote {
+func (w *Window) remote(rank int) *Remote {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.far[rank]
 	if r == nil {
-		r = &remote{}
+		r = &Remote{}
 		w.far[rank] = r
 	}
 	return r
@@ -43,7 +43,7 @@ func (w *Window) remote(rank int) *remote {
 
 // reach prepares operations at a rank: this rank knows how many elements it has, and has its lock if LockAll is to have
 // it.
-func (w *Window) reach(op string, rank int) (*remote, error) {
+func (w *Window) reach(op string, rank int) (*Remote, error) {
 	r := w.remote(rank)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,41 +109,67 @@ func (w *Window) ask(op string, rank int, r *rma.Request, elements, answer []byt
 	return w.fail(op, mpierr.ErrAborted, rank, "the rank has refused a %v request, or has sent what is no answer", r.Kind)
 }
 
-// began notes an operation of a rank, and the message that has its elements; nil: there is none.
-func (w *Window) began(r *remote, message *pml.Request) {
+// began notes an operation at a rank.
+func (w *Window) began(r *Remote) {
 	w.mu.Lock()
 	r.dirty = true
-	if message != nil {
-		r.pending = append(r.pending, message)
+	w.mu.Unlock()
+}
+
+// keep notes the message that has the elements of an operation; nil: there is none.
+func (w *Window) keep(r *Remote, message *pml.Request) {
+	if message == nil {
+		return
 	}
+	w.mu.Lock()
+	r.pending = append(r.pending, message)
 	w.mu.Unlock()
 }
 
 // Put writes src at a rank. src is the window's until the next flush there.
-func (w *Window) Put(op string, r *remote, rank int, at int64, src []byte) error {
+func (w *Window) Put(op string, r *Remote, rank int, at int64, src []byte) error {
+	m, err := w.StartPut(op, r, rank, at, src)
+	w.keep(r, m)
+	return err
+}
+
+// StartPut is Put whose src is the window's until the request is done; nil: it is done.
+func (w *Window) StartPut(op string, r *Remote, rank int, at int64, src []byte) (*pml.Request, error) {
 	want := rma.Request{Kind: rma.Put, At: at, N: w.count(src)}
+	w.began(r)
 	if len(src) <= elementsMost {
-		w.began(r, nil)
-		return w.tellRequest(op, rank, &want, src)
+		return nil, w.tellRequest(op, rank, &want, src)
 	}
 	want.Kind, want.Slot = rma.PutAlone, w.slot(tagElements)
 	if err := w.tellRequest(op, rank, &want, nil); err != nil {
-		return err
+		return nil, err
 	}
-	w.began(r, w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard))
-	return nil
+	return w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard), nil
 }
 
 // Get reads elements of a rank into dst, which is the window's until the next flush there.
-func (w *Window) Get(op string, r *remote, rank int, at int64, dst []byte) error {
+func (w *Window) Get(op string, r *Remote, rank int, at int64, dst []byte) error {
+	m, err := w.StartGet(op, r, rank, at, dst)
+	w.keep(r, m)
+	return err
+}
+
+// StartGet is Get whose dst is the window's until the request is done.
+func (w *Window) StartGet(op string, r *Remote, rank int, at int64, dst []byte) (*pml.Request, error) {
 	want := rma.Request{Kind: rma.Get, At: at, N: w.count(dst), Slot: w.slot(tagAnswers)}
-	w.began(r, w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst))
-	return w.tellRequest(op, rank, &want, nil)
+	w.began(r)
+	m := w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst)
+	if err := w.tellRequest(op, rank, &want, nil); err != nil {
+		m.Cancel()
+		m.Wait()
+		return nil, err
+	}
+	return m, nil
 }
 
 // Accumulate combines src with elements of a rank.
-func (w *Window) Accumulate(call string, r *remote, rank int, at int64, op uint8, src []byte) error {
-	w.began(r, nil)
+func (w *Window) Accumulate(call string, r *Remote, rank int, at int64, op uint8, src []byte) error {
+	w.began(r)
 	return w.pieces(len(src), func(from, to int) error {
 		want := rma.Request{Kind: rma.Update, Op: op, At: at + w.count(src[:from]), N: w.count(src[from:to])}
 		return w.tellRequest(call, rank, &want, src[from:to])
@@ -186,7 +212,7 @@ func (w *Window) pieces(n int, f func(from, to int) error) error {
 }
 
 // settle returns when the messages with elements at a rank are over: the callers' buffers are theirs again.
-func (w *Window) settle(op string, rank int, r *remote) (err error) {
+func (w *Window) settle(op string, rank int, r *Remote) (err error) {
 	w.mu.Lock()
 	pending := r.pending
 	r.pending = nil
@@ -214,11 +240,11 @@ func (w *Window) flush(op string, rank int) error {
 
 // flushAll is flush of all ranks.
 func (w *Window) flushAll(op string) error {
-	return w.eachRemote(func(rank int, _ *remote) error { return w.flush(op, rank) })
+	return w.eachRemote(func(rank int, _ *Remote) error { return w.flush(op, rank) })
 }
 
 // eachRemote calls f with each rank that this one has asked for something, in no order. It returns the first error.
-func (w *Window) eachRemote(f func(rank int, r *remote) error) (err error) {
+func (w *Window) eachRemote(f func(rank int, r *Remote) error) (err error) {
 	w.mu.Lock()
 	all := make([]int, 0, len(w.far))
 	for rank := range w.far {

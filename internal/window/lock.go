@@ -167,7 +167,7 @@ func (w *Window) UnlockAll() error {
 		}
 		return nil
 	}
-	return w.eachRemote(func(rank int, r *remote) error {
+	return w.eachRemote(func(rank int, r *Remote) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !r.locked {

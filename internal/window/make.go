@@ -33,7 +33,7 @@ const (
 
 // Make makes a window whose communicator is g. All ranks of g call it while they make that.
 func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
-	w := &Window{group: g, elem: s.Elem, update: s.Update, near: map[int]*part{}, far: map[int]*remote{}}
+	w := &Window{group: g, elem: s.Elem, update: s.Update, near: map[int]*part{}, far: map[int]*Remote{}}
 	hosts := g.Hosts()
 	if n := hosts.Len(); n > 1 && s.Shared {
 		return nil, &agree.Veto{Class: mpierr.ErrUnavailable, Text: fmt.Sprintf("the ranks are on %d hosts, and share no "+

@@ -162,7 +162,7 @@ func (w *Window) FlushLocalAll(op string) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
 		return err
 	}
-	return w.eachRemote(func(rank int, r *remote) error { return w.settle(op, rank, r) })
+	return w.eachRemote(func(rank int, r *Remote) error { return w.settle(op, rank, r) })
 }
 
 // Sync orders the loads and stores of this rank; §12.5.4. Taking the lock does.

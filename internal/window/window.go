@@ -33,7 +33,7 @@ type Window struct {
 	mu     sync.Mutex // guards what follows; no call waits while it holds it
 	epochs rma.Epochs
 	state  state
-	far    map[int]*remote // ranks that this one has asked for something
+	far    map[int]*Remote // ranks that this one has asked for something
 
 	waits   sync.Mutex    // held by the goroutine that waits at the board
 	watched atomic.Bool   // the ends of all members end waits at the board
@@ -130,11 +130,11 @@ func (w *Window) usable(op string, rank int) error {
 
 // Operation reports why an operation of n elements from element at on, at a rank, cannot be made, and notes it
 // otherwise. It returns the memory of these elements, or, if that is not mapped here, nil and the rank.
-func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *remote, error) {
+func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *Remote, error) {
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) }); err != nil {
 		return nil, nil, err
 	}
-	var r *remote
+	var r *Remote
 	if !w.mapped {
 		var err error
 		if r, err = w.reach(op, rank); err != nil {
