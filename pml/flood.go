@@ -19,6 +19,17 @@ func (e *Engine) leaves(looks int) bool {
 	if looks < idleLooks {
 		return false
 	}
-	time.AfterFunc(idlePause, e.sleep.Interrupt)
+	if !e.wait.resting {
+		e.wait.resting = true
+		time.AfterFunc(idlePause, e.comeBack)
+	}
 	return true
+}
+
+// comeBack wakes the watcher that has left.
+func (e *Engine) comeBack() {
+	e.lock()
+	e.wait.resting = false
+	e.unlock()
+	e.sleep.Interrupt()
 }

@@ -148,7 +148,7 @@ func (r *Request) takes() bool { return r.tagged != nil && r.tagged.taking }
 // unclaimed is a request of which no caller hears: of a message that is lost, or a copy that the device reads.
 func (t *taggedPath) unclaimed() *Request {
 	r := t.e.requests.take()
-	r.op, r.state, r.mode = opLost, stActive, Standard
+	r.op, r.state, r.mode, r.buf = opLost, stActive, Standard, transport.Mem{} // reset leaves the buffer's length
 	return r
 }
 

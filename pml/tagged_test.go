@@ -818,3 +818,25 @@ func TestTaggedCookieOfGivenUp(t *testing.T) {
 		t.Errorf("cookie %d is free; others have %v", d.given[0].cookie, all)
 	}
 }
+
+// What takes the messages of a context that is dropped has no buffer, though the request that it uses had one before.
+func TestTaggedDropTakesNothing(t *testing.T) {
+	engines := newTagged(t, 2, 0, Config{})
+	a, b := engines[0], engines[1]
+	const size = 100
+	for range 3 {
+		go a.Send(nil, 1, 1, 1, make([]byte, size), Standard)
+		if _, err := b.Recv(nil, 1, 0, 1, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := a.Isend(nil, 8, 1, 1, make([]byte, 10*size), Synchronous)
+	if _, _, err := b.Probe(nil, 8, 0, 1, false); err != nil {
+		t.Fatal(err)
+	}
+	b.DropContext(8, errOver)
+	if _, err := lost.Wait(); err != nil {
+		t.Error(err)
+	}
+	checkTagged(t, b)
+}
