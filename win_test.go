@@ -640,7 +640,7 @@ func TestManyWindows(t *testing.T) {
 
 // Put, Get, Accumulate, FetchOp and CompareAndSwap allocate nothing.
 func TestOperationsAllocateNothing(t *testing.T) {
-	run := over(t)
+	run := overLoop(t)
 	run(2, func(w *Comm) {
 		withWin(w, 10, func(win *Win[int64]) {
 			must(win.LockAll())
