@@ -129,12 +129,13 @@ func (e *Epochs) Complete() (group []int32, err error) {
 	return group, nil
 }
 
-// Post opens an exposure epoch for the ranks of a group; §12.5.2.
+// Post opens an exposure epoch for the ranks of a group; §12.5.2. Memory that is locked must not be exposed (§12.5.3),
+// and LockAll locks the caller's own memory too.
 func (e *Epochs) Post(group []int32) error {
 	switch {
 	case e.posted != nil:
 		return fmt.Errorf("Post has opened an epoch for %s already; call Wait first", list(e.posted))
-	case e.access == accessFenced:
+	case e.access == accessFenced || e.access == accessAll:
 		return fmt.Errorf("%s", e.open(""))
 	}
 	e.posted = sorted(group)
@@ -191,6 +192,9 @@ func (e *Epochs) Unlock(rank int32) (Mode, error) {
 func (e *Epochs) LockAll() error {
 	if err := e.idle(); err != nil {
 		return err
+	}
+	if e.posted != nil { // see Post
+		return fmt.Errorf("Post has opened an epoch for %s; call Wait first", list(e.posted))
 	}
 	e.access = accessAll
 	return nil
