@@ -117,7 +117,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// within is Within with integers that do not overflow.
+// within reports whether Within is right to say yes, with integers that do not overflow.
 func within(at, n, count int64, elem int) bool {
 	a, b, c := big.NewInt(at), big.NewInt(n), big.NewInt(count)
 	size := new(big.Int).Mul(c, big.NewInt(int64(elem)))

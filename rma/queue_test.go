@@ -82,7 +82,7 @@ func (q *queues) ask(rank int32, mode Mode) {
 	q.check()
 }
 
-// grant is Grant once.
+// grant makes one Grant, and reports whether a rank has got the lock.
 func (q *queues) grant() bool {
 	q.tb.Helper()
 	before := slices.Clone(q.model.waiting)
