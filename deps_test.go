@@ -82,13 +82,14 @@ const graph = `
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
-	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/mpierr, internal/ranks
+	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/mpierr,
+	                                internal/ranks
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
-	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window, rma,
-	                                internal/standstill,
+	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
+	                                rma, internal/standstill,
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.

@@ -38,8 +38,8 @@ type winState[T any] struct {
 // WinOption is an option of WinAlloc and WinShared.
 type WinOption uint8
 
-// WinContiguous makes the memory of all ranks one array, in the order of ranks; §12.2.3 (alloc_shared_noncontig). Without
-// it the memory of each rank begins at a line of the cache or a page of its own.
+// WinContiguous makes the memory of all ranks one array, in the order of ranks; §12.2.3 (alloc_shared_noncontig).
+// Without it the memory of each rank begins at a line of the cache or a page of its own.
 const WinContiguous WinOption = 1
 
 // LockMode is the kind of a lock; §12.5.3.
@@ -52,9 +52,9 @@ const (
 )
 
 // WinAlloc makes a window with n elements of this rank, which are zero; §12.2.2 (MPI_Win_allocate). Every rank of c
-// calls it, each with an n of its own. Free ends the memory. Ranks of one host map each other's memory, and an operation
-// there is a load or a store; other ranks do what they are asked by messages, also while they compute. Errors are those
-// of Dup; ErrType; ErrCount for an n that cannot be; ErrNoMemory.
+// calls it, each with an n of its own. Free ends the memory. Ranks of one host map each other's memory, and an
+// operation there is a load or a store; other ranks do what they are asked by messages, also while they compute. Errors
+// are those of Dup; ErrType; ErrCount for an n that cannot be; ErrNoMemory.
 func WinAlloc[T any](c *Comm, n int, options ...WinOption) (*Win[T], error) {
 	return winOf[T](c, agree.MakeWinAlloc, n, nil, options)
 }
@@ -86,7 +86,8 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 	} else if n < 0 || size > 0 && n > math.MaxInt64/2/size {
 		bad = c.opError(op, ErrCount, "%d elements of %d bytes were asked for", n, size)
 	}
-	spec := window.Spec{Kind: kind, Count: int64(n), Elem: size, Shared: kind == agree.MakeWinShared, Update: updater[T]{}}
+	spec := window.Spec{Kind: kind, Count: int64(n), Elem: size, Shared: kind == agree.MakeWinShared,
+		Update: updater[T]{}}
 	if mem != nil {
 		spec.Own = bytesOf(mem)
 	}

@@ -40,9 +40,9 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 	}
 	a, is := recognize(op)
 	if !is {
-		return winOp{}, w.comm.opError(call, ErrOp, "the operator is not one of Sum, Prod, Min, Max, BitAnd, BitOr, BitXor, "+
-			"LogicalAnd, LogicalOr, LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others",
-			reflect.TypeFor[T]())
+		return winOp{}, w.comm.opError(call, ErrOp,
+			"the operator is not one of Sum, Prod, Min, Max, BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, "+
+				"LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others", reflect.TypeFor[T]())
 	}
 	o := winOp{code: code, is: a, fetch: reduce.FetcherOf(a, reduce.AtomicKind[T]())}
 	all := []winOp{o}
@@ -130,7 +130,8 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 		return err
 	}
 	if len(src) == 0 && len(result) > 0 && o.is != reduce.AtomicNoOp {
-		return w.comm.opError(call, ErrCount, "src is empty and result has %d elements; only NoOp needs no src", len(result))
+		return w.comm.opError(call, ErrCount, "src is empty and result has %d elements; only NoOp needs no src",
+			len(result))
 	}
 	n := max(len(src), len(result))
 	if dst, ok := w.there(rank, at, n); ok && o.fetch != nil {
@@ -227,8 +228,8 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 	const call = "CompareAndSwap"
 	var zero T
 	if reduce.AtomicKind[T]() == reflect.Invalid {
-		return zero, w.comm.opError(call, ErrType, "the elements are %v; they must be numbers of at most 8 bytes, or bool",
-			reflect.TypeFor[T]())
+		return zero, w.comm.opError(call, ErrType,
+			"the elements are %v; they must be numbers of at most 8 bytes, or bool", reflect.TypeFor[T]())
 	}
 	if dst, ok := w.there(rank, at, 1); ok {
 		return valueOf[T](reduce.CompareAndSwap(addressOf(&dst[0]), uintptr(sizeOf[T]()), bitsOf(before),

@@ -276,7 +276,8 @@ func operators[T Number](run runner, all map[string]Op[T]) {
 					}
 					must(win.GetAccumulate(op, src, before, 0, 0))
 					check(reflect.DeepEqual(win.Local(), want) && reflect.DeepEqual(before, values),
-						"%s of %v with %v is %v, was %v; want %v, %v", name, values, v, win.Local(), before, want, values)
+						"%s of %v with %v is %v, was %v; want %v, %v", name, values, v, win.Local(), before, want,
+						values)
 					copy(win.Local(), values)
 					must(win.Accumulate(op, src[1:], 0, 1))
 					for i := range values {
@@ -692,7 +693,8 @@ func TestWinRequests(t *testing.T) {
 				must(WaitAll(ok(win.RPut(src[:2], other, 5)), ok(win.RPut(nil, ProcNull, 0)),
 					ok(Irecv(w, dst[:1], other, 0)), ok(Isend(w, src[:1], other, 0))))
 				must(win.FlushAll())
-				must(WaitAll(ok(win.RAccumulate(Sum, src[1:3], other, 0)), ok(win.RGetAccumulate(NoOp, nil, was, other, 7))))
+				must(WaitAll(ok(win.RAccumulate(Sum, src[1:3], other, 0)), ok(win.RGetAccumulate(NoOp, nil, was, other,
+					7))))
 				same(was[2], 9)
 				must(win.Flush(other))
 				must(WaitAll(ok(win.RGet(dst, other, 0)), ok(win.RGet(was[:1], ProcNull, 0))))
@@ -766,8 +768,8 @@ func useAll(win *Win[int32], n, floods int) {
 	must(win.UnlockAll())
 }
 
-// A request that cannot be harms nothing: the window goes on, and its memory is as it was. The requests are random, some
-// of them with a correct beginning.
+// A request that cannot be harms nothing: the window goes on, and its memory is as it was. The requests are random,
+// some of them with a correct beginning.
 func TestHostileRequests(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {

@@ -8,7 +8,8 @@ import "time"
 // for yet, and each costs it more than one that is still in the link.
 
 const (
-	// idleLooks is how many looks in a row find something before the watcher rests: the first may end the last operation.
+	// idleLooks is how many looks in a row find something before the watcher rests: the first may end the last
+	// operation.
 	idleLooks = 2
 	idlePause = time.Millisecond
 )

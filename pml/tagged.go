@@ -448,8 +448,8 @@ func (t *taggedPath) event(pkt *transport.Packet) {
 	}
 }
 
-// done is called when the device has ended r. pkt says how; nil: well, and what a receive has got is in its status. r is
-// nil where the operation was given up before.
+// done is called when the device has ended r. pkt says how; nil: well, and what a receive has got is in its status. r
+// is nil where the operation was given up before.
 func (t *taggedPath) done(r *Request, pkt *transport.Packet) {
 	if r == nil {
 		return
@@ -463,7 +463,8 @@ func (t *taggedPath) done(r *Request, pkt *transport.Packet) {
 		t.end(r, nil)
 	case pkt != nil && pkt.Err != nil:
 		t.doneBadly(r, pkt.Err)
-	case r.extra && r.failure() != nil && t.e.closed != nil: // its sender's buffer may have been another one's meanwhile
+	case r.extra && r.failure() != nil &&
+		t.e.closed != nil: // its sender's buffer may have been another one's meanwhile
 		t.doneBadly(r, nil)
 	case r.op == opSend:
 		t.end(r, nil)

@@ -773,7 +773,8 @@ func (d *leaving) Probe(transport.Match, bool) (transport.Probed, bool) {
 
 func (d *leaving) Abandon(cookie uint64, over bool) {
 	d.given = append(d.given, abandoned{cookie, over})
-	d.pkts = append(d.pkts, transport.Packet{Event: transport.TaggedGivenUp, Cookie: cookie, Err: transport.ErrCancelled})
+	d.pkts = append(d.pkts, transport.Packet{Event: transport.TaggedGivenUp, Cookie: cookie,
+		Err: transport.ErrCancelled})
 }
 
 // The cookie of an operation that the device has given up is no other's before the device has let go of it.

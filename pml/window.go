@@ -1,8 +1,8 @@
 package pml
 
 // The messages of a window. Other ranks ask this one to work on its memory, and it may be computing: whoever polls
-// takes each request, a caller or the watcher, and hands it to the window's Handler. That may start messages, of which a
-// Follower hears when they are over.
+// takes each request, a caller or the watcher, and hands it to the window's Handler. That may start messages, of which
+// a Follower hears when they are over.
 //
 // Requests of one rank are handled in the order of their sending.
 

@@ -51,7 +51,8 @@ func (e *Epochs) Operation(rank int32) error {
 		return nil
 	case accessStarted:
 		if _, in := slices.BinarySearch(e.group, rank); !in {
-			return fmt.Errorf("rank %d is not in the group of Start, which has %s; call Complete first", rank, list(e.group))
+			return fmt.Errorf("rank %d is not in the group of Start, which has %s; call Complete first", rank,
+				list(e.group))
 		}
 		return nil
 	case accessLocked:

@@ -20,8 +20,8 @@ type epochsModel struct {
 }
 
 // allows has a column for each access epoch, in the order of the constants, and one for the time in which there is an
-// exposure epoch. "y": the call is allowed, "-": it is not, "g": for ranks of the group, "l": for ranks that are locked,
-// "f": for the others, "p": the call needs the exposure epoch.
+// exposure epoch. "y": the call is allowed, "-": it is not, "g": for ranks of the group, "l": for ranks that are
+// locked, "f": for the others, "p": the call needs the exposure epoch.
 var allows = map[string]struct{ access, posted string }{
 	// access epoch: none, Fence, Fence with operations, Start, Lock, LockAll
 	"Operation": {"- y y g l y", "y"},
@@ -51,7 +51,8 @@ var says = [...]struct{ open, due string }{
 
 // opens has the calls of which one is due where no other epoch is in the way.
 var opens = map[string]string{
-	"Operation": "call Fence, Start, Lock or LockAll first", "Complete": "call Start first", "Unlock": "call Lock first",
+	"Operation": "call Fence, Start, Lock or LockAll first", "Complete": "call Start first",
+	"Unlock":    "call Lock first",
 	"UnlockAll": "call LockAll first", "Flush": "call Lock first", "FlushAll": "call Lock or LockAll first",
 	"Posted": "call Post first",
 }
@@ -81,7 +82,8 @@ func (m *epochsModel) allowed(c epochsCall) (ok bool, words []string) {
 	case cell == "f" && has != Unlocked:
 		return false, []string{fmt.Sprintf("%v of rank %d", has, c.rank), "call Unlock first"}
 	case cell == "l" && has == Unlocked:
-		return false, []string{fmt.Sprintf("rank %d", c.rank), says[m.access].open, list(slices.Sorted(maps.Keys(m.locks))),
+		return false, []string{fmt.Sprintf("rank %d", c.rank), says[m.access].open,
+			list(slices.Sorted(maps.Keys(m.locks))),
 			"call Lock first"}
 	case cell == "g" && !slices.Contains(m.group, c.rank):
 		return false, []string{fmt.Sprintf("rank %d", c.rank), "Start", list(m.group), "call Complete first"}
@@ -183,7 +185,8 @@ func (m *epochsModel) result(c epochsCall) any {
 }
 
 func (m *epochsModel) String() string {
-	return fmt.Sprintf("access %d, group %v, locks %v, posted %v %v", m.access, m.group, m.locks, m.posted != nil, m.posted)
+	return fmt.Sprintf("access %d, group %v, locks %v, posted %v %v", m.access, m.group, m.locks, m.posted != nil,
+		m.posted)
 }
 
 func (e *Epochs) asModel() *epochsModel { return &epochsModel{e.access, e.group, e.locks, e.posted} }
@@ -220,7 +223,8 @@ func both(t *testing.T, e *Epochs, m *epochsModel, c epochsCall) {
 	if now := e.asModel().clone().String(); now != m.String() {
 		t.Fatalf("%s: after %+v, of which the error is %v: %s, want %s", before, c, err, now, m)
 	}
-	if all := m.access == accessAll || m.access == accessFenced; e.All() != all || e.LockedAll() != (m.access == accessAll) {
+	lockedAll := m.access == accessAll
+	if e.All() != (lockedAll || m.access == accessFenced) || e.LockedAll() != lockedAll {
 		t.Fatalf("%s: All is %v and LockedAll %v", m, e.All(), e.LockedAll())
 	}
 }
@@ -256,8 +260,8 @@ func calls(n int32) (all []epochsCall) {
 	return all
 }
 
-// Every call in every state of a window, of which the calls are about three ranks; §12.5. A refusal names the open epoch
-// and the call that is due, and changes nothing.
+// Every call in every state of a window, of which the calls are about three ranks; §12.5. A refusal names the open
+// epoch and the call that is due, and changes nothing.
 func TestEpochs(t *testing.T) {
 	all := calls(3)
 	start := &epochsModel{locks: map[int32]Mode{}}
@@ -273,8 +277,8 @@ func TestEpochs(t *testing.T) {
 			}
 		}
 	}
-	// None, two of Fence, a group of 8, locks of 3³-1, all; each with no exposure epoch or a group of 8. An exposure epoch
-	// excludes LockAll.
+	// None, two of Fence, a group of 8, locks of 3³-1, all; each with no exposure epoch or a group of 8. An exposure
+	// epoch excludes LockAll.
 	if want := (1+2+8+26)*9 + 1; len(seen) != want {
 		t.Errorf("the calls reach %d states, want %d", len(seen), want)
 	}

@@ -78,7 +78,8 @@ func (r *Request) Decode(b []byte) (elements []byte, err error) {
 	case b[2]|b[3] != 0:
 		return nil, fmt.Errorf("rma: a %v request has reserved bytes %#x", r.Kind, b[2:4])
 	case r.Slot < 0 || r.At < 0 || r.N < 0:
-		return nil, fmt.Errorf("rma: a %v request of %d elements from element %d on, with tag %d", r.Kind, r.N, r.At, r.Slot)
+		return nil, fmt.Errorf("rma: a %v request of %d elements from element %d on, with tag %d", r.Kind, r.N, r.At,
+			r.Slot)
 	}
 	return b[RequestSize:], nil
 }

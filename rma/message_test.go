@@ -66,7 +66,8 @@ func TestRequestRoundTrip(t *testing.T) {
 func TestRequestRefused(t *testing.T) {
 	good := (&Request{Kind: Put, Slot: 1, At: 2, N: 3}).Append(nil)
 	for n := range RequestSize {
-		if _, err := new(Request).Decode(good[:n]); err == nil || !strings.Contains(err.Error(), "at least 24 are needed") {
+		if _, err := new(Request).Decode(good[:n]); err == nil || !strings.Contains(err.Error(),
+			"at least 24 are needed") {
 			t.Errorf("a request of %d bytes: %v", n, err)
 		}
 	}
@@ -121,7 +122,8 @@ func FuzzDecode(f *testing.F) {
 func within(at, n, count int64, elem int) bool {
 	a, b, c := big.NewInt(at), big.NewInt(n), big.NewInt(count)
 	size := new(big.Int).Mul(c, big.NewInt(int64(elem)))
-	return a.Sign() >= 0 && b.Sign() >= 0 && new(big.Int).Add(a, b).Cmp(c) <= 0 && size.Cmp(big.NewInt(math.MaxInt)) <= 0
+	return a.Sign() >= 0 && b.Sign() >= 0 && new(big.Int).Add(a, b).Cmp(c) <= 0 &&
+		size.Cmp(big.NewInt(math.MaxInt)) <= 0
 }
 
 // No sum and no product of Within overflows.
@@ -136,7 +138,8 @@ func TestWithin(t *testing.T) {
 			for _, n := range ends {
 				for _, elem := range []int{0, 1, 2, 8, 1 << 20, math.MaxInt} {
 					if got, want := Within(at, n, count, elem), within(at, n, count, elem); got != want {
-						t.Fatalf("%d elements of %d bytes from %d on are within %d: %v, want %v", n, elem, at, count, got, want)
+						t.Fatalf("%d elements of %d bytes from %d on are within %d: %v, want %v", n, elem, at, count,
+							got, want)
 					}
 				}
 			}

@@ -68,8 +68,9 @@ func (q *Queue) Leave(rank int32) bool {
 	return true
 }
 
-// Failed is called when a rank has failed. It reports whether the rank had the lock: what it has left behind may be half
-// done, and nobody gets the lock any more. Those that wait are returned then, and Ask's next are the caller's to refuse.
+// Failed is called when a rank has failed. It reports whether the rank had the lock: what it has left behind may be
+// half done, and nobody gets the lock any more. Those that wait are returned then, and Ask's next are the caller's to
+// refuse.
 func (q *Queue) Failed(rank int32) (waiting []Asked, had bool) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(a Asked) bool { return a.Rank == rank })
 	if q.held[rank] == 0 {

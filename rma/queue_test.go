@@ -202,7 +202,8 @@ func FuzzQueue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, calls []byte) { play(t, calls) })
 }
 
-// Readers do not pass a writer that waits: a row of readers before it gets the lock together, and the next row after it.
+// Readers do not pass a writer that waits: a row of readers before it gets the lock together, and the next row after
+// it.
 func TestQueueRows(t *testing.T) {
 	q := &queues{tb: t}
 	for rank, mode := range []Mode{Shared, Shared, Exclusive, Shared, Exclusive, Exclusive, Shared, Shared, Shared} {

@@ -1,6 +1,6 @@
-// Hashtable counts words in a hash table that is spread over all ranks. Each rank has a part of the slots in its window.
-// A rank that looks for a key claims an empty slot by CompareAndSwap, so no two ranks put one key into two slots, and
-// counts it by Accumulate. No rank waits for the owner of a slot.
+// Hashtable counts words in a hash table that is spread over all ranks. Each rank has a part of the slots in its
+// window. A rank that looks for a key claims an empty slot by CompareAndSwap, so no two ranks put one key into two
+// slots, and counts it by Accumulate. No rank waits for the owner of a slot.
 //
 //	gorun -n 4 ./examples/hashtable -keys 100000
 package main
@@ -83,7 +83,8 @@ func run(ctx context.Context, world *mpi.Comm) error {
 		return err
 	}
 	if all := int64(*keys * world.Size()); sums[1] != all || sums[0] > int64(*distinct) {
-		return fmt.Errorf("hashtable: %d keys were counted, %d different ones; want %d, at most %d", sums[1], sums[0], all,
+		return fmt.Errorf("hashtable: %d keys were counted, %d different ones; want %d, at most %d", sums[1], sums[0],
+			all,
 			*distinct)
 	}
 	if world.Rank() == 0 {

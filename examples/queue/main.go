@@ -26,7 +26,7 @@ func run(ctx context.Context, world *mpi.Comm) error {
 	if *interval < 1 {
 		return fmt.Errorf("queue: -interval %d: a piece has at least one number", *interval)
 	}
-	next, err := mpi.WinAlloc[int64](world, 1) // that of rank 0 is used
+	next, err := mpi.WinAlloc[int64](world, 1) // every rank has one, and all use the counter of rank 0
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,8 @@ func Samples(k reflect.Kind) []uint64 {
 }
 
 // sampleFloats have no sum and no product that is NaN.
-var sampleFloats = []float64{math.MaxFloat32, 1e30, 3e20, -math.MaxFloat32, -1e30, -3e20, 0, 1, 2.5, -1, -7.25, 1e-30, 3}
+var sampleFloats = []float64{math.MaxFloat32, 1e30, 3e20, -math.MaxFloat32, -1e30, -3e20, 0, 1, 2.5, -1, -7.25, 1e-30,
+	3}
 
 var sizes = map[reflect.Kind]int{reflect.Int8: 1, reflect.Uint8: 1, reflect.Int16: 2, reflect.Uint16: 2,
 	reflect.Int32: 4, reflect.Uint32: 4, reflect.Int64: 8, reflect.Uint64: 8}

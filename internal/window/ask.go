@@ -106,7 +106,8 @@ func (w *Window) ask(op string, rank int, r *rma.Request, elements, answer []byt
 		copy(answer, s.in[rma.AnswerSize:])
 		return nil
 	}
-	return w.fail(op, mpierr.ErrAborted, rank, "the rank has refused a %v request, or has sent what is no answer", r.Kind)
+	return w.fail(op, mpierr.ErrAborted, rank, "the rank has refused a %v request, or has sent what is no answer",
+		r.Kind)
 }
 
 // began notes an operation at a rank.

@@ -12,8 +12,8 @@ import (
 // Each rank of a window has a lock, whose words (rma.Word) are lines of the board: any member takes a ticket there, and
 // sleeps until it has its turn. No message is sent, and the rank whose lock it is has no part in that.
 const (
-	// lineGuard is the line behind those words: a lock that is held for the length of one operation on elements which no
-	// atomic step can update.
+	// lineGuard is the line behind those words: a lock that is held for the length of one operation on elements which
+	// no atomic step can update.
 	lineGuard = rma.Words
 	linesEach = int(lineGuard) + 1
 )
@@ -190,7 +190,8 @@ func (p *part) Guard(f func()) error {
 		}
 		if board != nil {
 			if i, _ := board.Failed(); i >= 0 { // the holder may have died
-				return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
+				return p.w.fail("", mpierr.ErrPeerFailed, p.rank,
+					"a rank has failed that may have been updating the elements")
 			}
 		}
 		time.Sleep(time.Microsecond) // the holder has lost its CPU

@@ -73,7 +73,9 @@ func (w *Window) Post(ctx context.Context, group []int32) error {
 
 // Wait ends the epoch of Post when the ranks of its group have called Complete.
 func (w *Window) Wait(ctx context.Context) error {
-	_, err := w.wait(ctx, "Wait", func(op string, rank int) (bool, error) { return true, w.hear(ctx, op, rank, tagComplete) })
+	_, err := w.wait(ctx, "Wait", func(op string, rank int) (bool, error) {
+		return true, w.hear(ctx, op, rank, tagComplete)
+	})
 	return err
 }
 

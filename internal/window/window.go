@@ -15,9 +15,9 @@ import (
 
 // Window is a window at one rank. Any goroutine may call its methods.
 //
-// A window is mapped if all its ranks share a board that has the memory of all: then every operation is the caller's own,
-// and the locks are words of the board. Otherwise ranks send requests to each other (serve.go, ask.go). Then the board,
-// if there is one, has the memory of this host's ranks, which alone need no requests but for locks.
+// A window is mapped if all its ranks share a board that has the memory of all: then every operation is the caller's
+// own, and the locks are words of the board. Otherwise ranks send requests to each other (serve.go, ask.go). Then the
+// board, if there is one, has the memory of this host's ranks, which alone need no requests but for locks.
 type Window struct {
 	group  *coll.Group // its own communicator: no other messages go on it
 	elem   int         // bytes of an element
@@ -48,13 +48,13 @@ type Updater interface {
 	// were. src may be empty: the operator does not use it. It reports false if there is no such operator. g is for
 	// elements that no atomic step of the CPU can update.
 	Update(op uint8, dst, src, before []byte, g Guard) (bool, error)
-	// Swap sets the element dst to the second of two in src if it is the first, and has before be what it was. It reports
-	// false if that is not for such elements.
+	// Swap sets the element dst to the second of two in src if it is the first, and has before be what it was. It
+	// reports false if that is not for such elements.
 	Swap(dst, src, before []byte) bool
 }
 
-// Guard calls f while no other rank is in the Guard of the same memory. f is short and does not panic. The error is that
-// f has not been called.
+// Guard calls f while no other rank is in the Guard of the same memory. f is short and does not panic. The error is
+// that f has not been called.
 type Guard interface{ Guard(f func()) error }
 
 // part is what a window has at one rank. It is the memory of the rank's lock (rma.Memory), and its Guard.
@@ -149,7 +149,8 @@ func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *Remot
 		count = r.count
 	}
 	if !rma.Within(at, int64(n), count, w.elem) {
-		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%d elements from element %d on; the window has %s there", n, at,
+		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%d elements from element %d on; the window has %s there", n,
+			at,
 			elements(count))
 	}
 	if p != nil {
@@ -180,8 +181,8 @@ const (
 )
 
 const (
-	// requestMost is the longest request, and elementsMost how many bytes of elements go in one, and in an answer. What is
-	// longer is a message of its own, or several requests.
+	// requestMost is the longest request, and elementsMost how many bytes of elements go in one, and in an answer. What
+	// is longer is a message of its own, or several requests.
 	requestMost  = 8 << 10
 	elementsMost = requestMost - rma.RequestSize
 )
