@@ -20,6 +20,7 @@ type Remote struct {
 
 	// Guarded by the window's mu.
 	pending []*pml.Request // messages that carry elements of operations
+	spare   []*pml.Request // empty: the memory of the next pending
 	dirty   bool           // there have been operations since the last flush
 }
 
@@ -216,13 +217,17 @@ func (w *Window) pieces(n int, f func(from, to int) error) error {
 func (w *Window) settle(op string, rank int, r *Remote) (err error) {
 	w.mu.Lock()
 	pending := r.pending
-	r.pending = nil
+	r.pending, r.spare = r.spare, nil
 	w.mu.Unlock()
 	for _, m := range pending {
 		if _, failed := m.Wait(); failed != nil && err == nil {
 			err = w.group.Wrap(op, rank, ranks.Undefined, failed)
 		}
 	}
+	clear(pending)
+	w.mu.Lock()
+	r.spare = pending[:0]
+	w.mu.Unlock()
 	return err
 }
 

@@ -18,6 +18,7 @@ type served struct {
 	lock    rma.Queue
 	broken  bool // a rank has failed that had the lock: nobody gets it any more
 	origins map[int32]*origin
+	spare   *origin // for reuse; nil: none
 	out     []byte // an answer that is being made
 }
 
@@ -123,10 +124,19 @@ func (s *served) check(source int32, inside, ok bool) {
 func (s *served) origin(source int32) *origin {
 	o := s.origins[source]
 	if o == nil {
-		o = &origin{s: s, rank: source}
+		if o, s.spare = s.spare, nil; o == nil {
+			o = new(origin)
+		}
+		*o = origin{s: s, rank: source}
 		s.origins[source] = o
 	}
 	return o
+}
+
+// forget is called when nothing is under way of o's rank, and nothing is to be told.
+func (s *served) forget(o *origin) {
+	delete(s.origins, o.rank)
+	s.spare = o
 }
 
 // moves is told when a message with elements is over.
@@ -146,8 +156,8 @@ func (o *origin) Follow(pml.Status, error) {
 	for i := range waiting {
 		o.s.flushed(o.rank, &waiting[i])
 	}
-	if o.wrong == rma.Done {
-		delete(o.s.origins, o.rank)
+	if o.wrong == rma.Done && o.s.origins[o.rank] == o { // its rank has not failed meanwhile
+		o.s.forget(o)
 	}
 }
 
@@ -158,7 +168,7 @@ func (s *served) flushed(source int32, r *rma.Request) {
 		result = o.wrong
 		o.wrong = rma.Done
 		if o.moving == 0 {
-			delete(s.origins, source)
+			s.forget(o)
 		}
 	}
 	if r.Kind == rma.Unlock && !s.lock.Leave(source) {
