@@ -57,7 +57,7 @@ func FetcherOf(a Atomic, k reflect.Kind) Fetcher {
 
 // AtomicKind is the kind of T for FetcherOf; Invalid: T is no number of at most 8 bytes, and no bool.
 func AtomicKind[T any]() reflect.Kind {
-	if k := kindOf[T](); fetchers[AtomicNoOp][k] != nil {
+	if k := kindOf[T](); FetcherOf(AtomicNoOp, k) != nil {
 		return k
 	}
 	return reflect.Invalid
@@ -150,7 +150,8 @@ func load(addr unsafe.Pointer, size uintptr) uint64 {
 	return uint64(word.Load()>>shift) & (1<<(8*size) - 1)
 }
 
-// swap sets an element to after if it is before, atomically, and reports whether it has.
+// swap sets an element to after if it is before, atomically, and reports whether it has. before and after have nothing
+// beyond the size.
 func swap(addr unsafe.Pointer, size uintptr, before, after uint64) bool {
 	if size == 8 {
 		return (*atomic.Uint64)(addr).CompareAndSwap(before, after)
@@ -179,6 +180,9 @@ func around(addr unsafe.Pointer) (word *atomic.Uint32, shift uintptr) {
 // CompareAndSwap sets the element of size bytes at addr, 1, 2, 4 or 8 and a divisor of addr, to after if it is before.
 // It returns what the element was.
 func CompareAndSwap(addr unsafe.Pointer, size uintptr, before, after uint64) (was uint64) {
+	if size < 8 {
+		before, after = before&(1<<(8*size)-1), after&(1<<(8*size)-1)
+	}
 	for {
 		if was = load(addr, size); was != before || swap(addr, size, before, after) {
 			return was
@@ -187,11 +191,11 @@ func CompareAndSwap(addr unsafe.Pointer, size uintptr, before, after uint64) (wa
 }
 
 // gives reports whether f has these results for each pair of samples.
-func gives(f Fetcher, samples, results []uint64) bool {
+func gives(f Fetcher, k reflect.Kind, samples, results []uint64) bool {
 	for i, x := range samples {
 		for j, y := range samples {
 			sum := x
-			if f(unsafe.Pointer(&sum), y); sum != results[i*len(samples)+j] {
+			if f(unsafe.Pointer(&sum), y); !alike(k, sum, results[i*len(samples)+j]) {
 				return false
 			}
 		}
