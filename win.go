@@ -31,7 +31,7 @@ type winState[T any] struct {
 	comm  *Comm // of its own
 	win   *window.Window
 	parts [][]T                   // of each rank; nil: not all of them are mapped
-	ops   atomic.Pointer[[]winOp] // the operators that it has been called with; nil: none
+	ops   atomic.Pointer[[]winOp] // this package's operators that it has been called with; nil: none
 	pairs sync.Pool               // *[4]T: elements of an operation
 }
 

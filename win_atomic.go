@@ -18,7 +18,7 @@ func NoOp[T any](inout, in []T) {}
 
 // winOp is an operator that a window has been called with.
 type winOp struct {
-	code uintptr // codePointer
+	code uintptr // codePointer of a function of this package
 	is   reduce.Atomic
 	// fetch is for elements of at most 8 bytes; nil: they are longer.
 	fetch reduce.Fetcher
@@ -38,13 +38,21 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 			}
 		}
 	}
-	a, is := recognize(op)
+	a, named := reduce.AtomicOf(operatorName(op))
+	is := named && (reduce.FetcherOf(a, reduce.AtomicKind[T]()) != nil ||
+		reflect.TypeFor[T]().Kind() == reflect.Complex128 && reduce.ComplexOf(a) != nil)
+	if !named {
+		a, is = recognize(op)
+	}
 	if !is {
 		return winOp{}, w.comm.opError(call, ErrOp,
 			"the operator is not one of Sum, Prod, Min, Max, BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, "+
 				"LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others", reflect.TypeFor[T]())
 	}
 	o := winOp{code: code, is: a, fetch: reduce.FetcherOf(a, reduce.AtomicKind[T]())}
+	if !named {
+		return o, nil // functions of one code may differ by their variables
+	}
 	all := []winOp{o}
 	if known != nil {
 		all = append(all, *known...)
@@ -53,8 +61,8 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 	return o, nil
 }
 
-// recognize finds the operator of this package that op is. In a generic function an operator has a name of its own: it
-// is known by what it does with samples.
+// recognize finds the operator of this package that op is, by what it does with samples: in a generic function an
+// operator is passed as a function of that one, which has another name.
 func recognize[T any](op Op[T]) (reduce.Atomic, bool) {
 	kind := reduce.AtomicKind[T]()
 	if reflect.TypeFor[T]().Kind() == reflect.Complex128 {
@@ -65,11 +73,9 @@ func recognize[T any](op Op[T]) (reduce.Atomic, bool) {
 	if kind == reflect.Invalid {
 		return 0, false
 	}
-	if a, is := reduce.AtomicOf(operatorName(op)); is {
-		return a, reduce.FetcherOf(a, kind) != nil
-	}
-	var inout, in []T
 	samples := reduce.Samples(kind)
+	pairs := len(samples) * len(samples)
+	inout, in := make([]T, 0, pairs), make([]T, 0, pairs)
 	for _, x := range samples {
 		for _, y := range samples {
 			inout, in = append(inout, valueOf[T](x)), append(in, valueOf[T](y))

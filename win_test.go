@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -225,6 +226,17 @@ func TestAccumulateOperators(t *testing.T) {
 			}
 			is(win.Accumulate(own, []int32{1}, 0, 0), ErrOp)
 			is(win.Accumulate(nil, []int32{1}, 0, 0), ErrOp)
+			upTo := func(limit int32) Op[int32] { // one function, which is Sum for one limit only
+				return func(inout, in []int32) {
+					for i := range inout {
+						if inout[i] += in[i]; inout[i] > limit {
+							inout[i] = limit
+						}
+					}
+				}
+			}
+			must(win.Accumulate(upTo(math.MaxInt32), []int32{0}, 0, 0))
+			is(win.Accumulate(upTo(5), []int32{1}, 0, 0), ErrOp)
 			_, err := win.FetchOp(own, 1, 0, 0)
 			is(err, ErrOp)
 			is(win.GetAccumulate(Sum, []int32{1}, nil, 0, 0), ErrCount)

@@ -192,9 +192,10 @@ func CompareAndSwap(addr unsafe.Pointer, size uintptr, before, after uint64) (wa
 
 // gives reports whether f has these results for each pair of samples.
 func gives(f Fetcher, k reflect.Kind, samples, results []uint64) bool {
+	var sum uint64
 	for i, x := range samples {
 		for j, y := range samples {
-			sum := x
+			sum = x
 			if f(unsafe.Pointer(&sum), y); !alike(k, sum, results[i*len(samples)+j]) {
 				return false
 			}
