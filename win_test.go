@@ -185,6 +185,30 @@ func countAll[T Real](t *testing.T, run runner, each int) {
 	})
 }
 
+// Elements of 16 bytes are updated in one step too, by ranks that map the memory and by ranks that ask for it.
+func TestComplexIsAtomic(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		const n = 4
+		each := inShort(2000, 100)
+		run(n, func(w *Comm) {
+			withWin(w, 1, func(win *Win[complex128]) {
+				must(win.LockAll())
+				for range each {
+					was := ok(win.FetchOp(Sum, 1+2i, 0, 0))
+					same(2*real(was), imag(was))
+					must(win.Accumulate(Sum, []complex128{1 + 2i}, 0, 0))
+				}
+				must(win.UnlockAll())
+				must(Barrier(w))
+				if w.Rank() == 0 {
+					same(win.Local()[0], complex(2*n*float64(each), 4*n*float64(each)))
+				}
+				must(Barrier(w))
+			})
+		})
+	})
+}
+
 // Every operator gives what it says, for every kind of element that it is for, and another operator or element is an
 // error that says so; §12.3.4.
 func TestAccumulateOperators(t *testing.T) {

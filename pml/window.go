@@ -18,7 +18,9 @@ type Window struct {
 // Handler handles requests. Its methods are called under the engine's lock, so they neither wait nor call a method
 // of Engine. msg is a message of any length up to the buffer's, of any content.
 type Handler interface {
-	Handle(source int32, msg []byte)
+	// Handle handles a request. again: it cannot now, and is called again with the next look; no other request is handled
+	// before.
+	Handle(source int32, msg []byte) (again bool)
 	Failed(rank int32, err error) // a rank of the world has failed, or this engine has been closed
 }
 
@@ -61,19 +63,35 @@ func (w *Window) post() {
 // Follow implements Follower: a request has come.
 func (w *Window) Follow(st Status, err error) {
 	w.e.load.serving--
+	w.came(st, err)
+}
+
+// came is called with a request, or with an error in its place. A request that came before the context was dropped is
+// lost, like any other message.
+func (w *Window) came(st Status, err error) {
 	switch {
-	case err == nil:
-		w.handle.Handle(st.Source, w.buf[:st.Bytes])
-	case w.e.dropped.has(w.ctx) || w.e.closed != nil || st.Cancelled:
+	case w.e.dropped.has(w.ctx) || w.e.closed != nil:
 		w.e.wait.rounds--
 		w.e.windows.open = without(w.e.windows.open, w)
 		if w.e.closed != nil {
-			w.handle.Failed(int32(w.e.cfg.Rank), err)
+			w.handle.Failed(int32(w.e.cfg.Rank), w.e.closed)
 		}
+		return
+	case err == nil && w.handle.Handle(st.Source, w.buf[:st.Bytes]):
+		r := w.e.requests.take()
+		r.then, r.extra = postponed{w}, true
+		r.status, r.err = st, nil
+		w.e.windows.over(w.e, r)
 		return
 	}
 	w.post()
 }
+
+// postponed is a request in the window's buffer that is to be handled again.
+type postponed struct{ *Window }
+
+// Follow implements Follower.
+func (p postponed) Follow(st Status, err error) { p.came(st, err) }
 
 // Send sends a message. It is for Handle and Follow. buf is the engine's until f hears of its end.
 func (w *Window) Send(dest int, tag int32, buf []byte, f Follower) {
@@ -132,13 +150,15 @@ func (s *windows) tell(e *Engine) (n int) {
 		return 0 // the one who tells comes to it
 	}
 	s.telling = true
-	for ; s.first != nil; n++ {
+	for last := s.last; s.first != nil; n++ { // a Follower may add to them for the next time
 		r := s.first
 		s.first, r.next = r.next, nil
 		e.load.pending--
 		then, st, err := r.then, r.status, r.err
 		e.requests.putBack(r)
-		then.Follow(st, err)
+		if then.Follow(st, err); r == last {
+			break
+		}
 	}
 	s.telling = false
 	return n

@@ -2,6 +2,7 @@ package window
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
@@ -178,33 +179,66 @@ func (w *Window) UnlockAll() error {
 	})
 }
 
-// Guard implements Guard.
+// Guard implements Guard. It waits while another rank is in the Guard.
 func (p *part) Guard(f func()) error {
-	word, board := &p.w.guard, p.w.board
-	if board != nil {
-		word = &board.Lines[p.line(lineGuard)].Word
-	}
-	for looks := 0; !word.CompareAndSwap(0, 1); looks++ {
+	for looks := 0; !p.tryGuard(f); looks++ {
 		if looks%1024 != 1023 {
 			continue
 		}
-		if board != nil {
-			if i, _ := board.Failed(); i >= 0 { // the holder may have died
-				return p.w.fail("", mpierr.ErrPeerFailed, p.rank,
-					"a rank has failed that may have been updating the elements")
-			}
+		if err := p.abandoned(); err != nil {
+			return err
 		}
 		time.Sleep(time.Microsecond) // the holder has lost its CPU
 	}
-	f()
-	word.Store(0)
 	return nil
 }
 
-// combine is Updater's for memory of this rank. It reports whether that could be done.
-func (w *Window) combine(op uint8, dst, src, before []byte) bool {
-	ok, err := w.update.Update(op, dst, src, before, w.near[w.group.Rank])
-	return ok && err == nil
+// abandoned reports why the guard may never be free: a rank has failed, which may be its holder.
+func (p *part) abandoned() error {
+	if p.w.board == nil {
+		return nil
+	}
+	if i, _ := p.w.board.Failed(); i < 0 {
+		return nil
+	}
+	return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
+}
+
+// tryGuard is Guard that does not wait. It reports whether it has called f.
+func (p *part) tryGuard(f func()) bool {
+	word := &p.w.guard
+	if p.w.board != nil {
+		word = &p.w.board.Lines[p.line(lineGuard)].Word
+	}
+	if !word.CompareAndSwap(0, 1) {
+		return false
+	}
+	f()
+	word.Store(0)
+	return true
+}
+
+// impatient is a Guard that does not wait, for requests, which are handled under the engine's lock.
+type impatient struct{ *part }
+
+// Guard implements Guard.
+func (p impatient) Guard(f func()) error {
+	if p.tryGuard(f) {
+		return nil
+	}
+	if err := p.abandoned(); err != nil {
+		return err
+	}
+	return errBusy
+}
+
+var errBusy = errors.New("another rank is in the guard")
+
+// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. busy: nothing has been done,
+// since another rank is in the guard.
+func (w *Window) combine(op uint8, dst, src, before []byte) (ok, busy bool) {
+	ok, err := w.update.Update(op, dst, src, before, w.own)
+	return ok && err == nil, err == errBusy
 }
 
 // Update is Updater's for memory of a rank that is mapped here.

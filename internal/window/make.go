@@ -51,6 +51,7 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 		return nil, no
 	}
 	w.mapped = w.board != nil && hosts.Len() == 1
+	w.own = impatient{w.near[g.Rank]}
 	if !w.mapped {
 		w.serve() // before any rank hears that the window is made
 	}

@@ -19,7 +19,7 @@ type served struct {
 	broken  bool // a rank has failed that had the lock: nobody gets it any more
 	origins map[int32]*origin
 	spare   *origin // for reuse; nil: none
-	out     []byte // an answer that is being made
+	out     []byte  // an answer that is being made
 }
 
 // origin is what is under way of a rank's requests. There is one while something is.
@@ -39,11 +39,11 @@ func (w *Window) serve() {
 }
 
 // Handle implements pml.Handler.
-func (s *served) Handle(source int32, msg []byte) {
+func (s *served) Handle(source int32, msg []byte) (again bool) {
 	var r rma.Request
 	elements, err := r.Decode(msg)
 	if err != nil || s.w.group.RankOf(source) < 0 {
-		return // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
+		return false // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
 	}
 	own := s.w.part(s.w.group.Rank)
 	elem := int64(s.w.elem)
@@ -69,15 +69,23 @@ func (s *served) Handle(source int32, msg []byte) {
 		s.port.Send(int(source), r.Slot, mem, s.moves(source))
 	case rma.Update:
 		ok := len(elements) == len(mem)
-		if s.check(source, inside, ok); inside && ok && !s.w.combine(r.Op, mem, elements, nil) {
-			s.check(source, true, false)
+		if inside && ok {
+			if ok, again = s.w.combine(r.Op, mem, elements, nil); again {
+				return true
+			}
 		}
+		s.check(source, inside, ok)
 	case rma.Fetch:
+		ok := (len(elements) == len(mem) || len(elements) == 0) && len(mem) <= elementsMost
+		if inside && ok {
+			if ok, again = s.w.combine(r.Op, mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
+				return true
+			}
+		}
 		switch {
 		case !inside:
 			s.answer(source, r.Slot, rma.Outside, 0)
-		case len(elements) != len(mem) && len(elements) != 0 || len(mem) > elementsMost ||
-			!s.w.combine(r.Op, mem, elements, s.out[rma.AnswerSize:][:len(mem)]):
+		case !ok:
 			s.answer(source, r.Slot, rma.Senseless, 0)
 		default:
 			s.answer(source, r.Slot, rma.Done, len(mem))
@@ -108,6 +116,7 @@ func (s *served) Handle(source int32, msg []byte) {
 			s.flushed(source, &r)
 		}
 	}
+	return false
 }
 
 // check notes what the next flush of a rank is told.

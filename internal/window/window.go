@@ -25,6 +25,7 @@ type Window struct {
 	board  *pml.Board    // nil: this host's ranks share no memory
 	mapped bool          // fixed when the window is made
 	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
+	own    Guard         // of this rank's memory, for requests
 
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
 	// window has been freed, and of a window that is not mapped.
