@@ -174,10 +174,23 @@ func (w *Win[T]) there(rank int, at int64, n int) (elements []T, ok bool) {
 	return p[at:][:n], true
 }
 
+// movePiece is how many bytes are copied at a time: Go copies 1 MiB and more past the caches, which takes 3 to 6 times as
+// long where the caches have the memory.
+const movePiece = 256 << 10
+
+// move is copy between slices of one length.
+func move[T any](dst, src []T) {
+	for n := movePiece / max(1, sizeOf[T]()); n > 0 && len(src) > n; {
+		copy(dst, src[:n])
+		dst, src = dst[n:], src[n:]
+	}
+	copy(dst, src)
+}
+
 // Put writes src to a rank's elements from element at on; §12.3.1.
 func (w *Win[T]) Put(src []T, rank int, at int64) error {
 	if dst, ok := w.there(rank, at, len(src)); ok {
-		copy(dst, src)
+		move(dst, src)
 		return nil
 	}
 	return w.put("Put", src, rank, at)
@@ -194,7 +207,7 @@ func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
 	case far != nil:
 		return w.win.Put(call, far, rank, at, bytesOf(src))
 	}
-	copy(mem, bytesOf(src))
+	move(mem, bytesOf(src))
 	return nil
 }
 
@@ -205,7 +218,7 @@ func (w *Win[T]) RPut(src []T, rank int, at int64) (*Request, error) {
 		if far != nil {
 			return w.win.StartPut("RPut", far, rank, at, bytesOf(src))
 		}
-		copy(mem, bytesOf(src))
+		move(mem, bytesOf(src))
 		return nil, nil
 	})
 }
@@ -216,7 +229,7 @@ func (w *Win[T]) RGet(dst []T, rank int, at int64) (*Request, error) {
 		if far != nil {
 			return w.win.StartGet("RGet", far, rank, at, bytesOf(dst))
 		}
-		copy(bytesOf(dst), mem)
+		move(bytesOf(dst), mem)
 		return nil, nil
 	})
 }
@@ -246,7 +259,7 @@ func (w *Win[T]) started(op opCode, rank int, at int64, n int,
 // Get reads a rank's elements from element at on into dst; §12.3.2.
 func (w *Win[T]) Get(dst []T, rank int, at int64) error {
 	if src, ok := w.there(rank, at, len(dst)); ok {
-		copy(dst, src)
+		move(dst, src)
 		return nil
 	}
 	return w.get("Get", dst, rank, at)
@@ -263,7 +276,7 @@ func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
 	case far != nil:
 		return w.win.Get(call, far, rank, at, bytesOf(dst))
 	}
-	copy(bytesOf(dst), mem)
+	move(bytesOf(dst), mem)
 	return nil
 }
 
