@@ -265,15 +265,15 @@ func calls(n int32) (all []epochsCall) {
 func TestEpochs(t *testing.T) {
 	all := calls(3)
 	start := &epochsModel{locks: map[int32]Mode{}}
-	todo, seen := []*epochsModel{start}, map[string]bool{start.String(): true}
-	for ; len(todo) > 0; todo = todo[1:] {
+	frontier, seen := []*epochsModel{start}, map[string]bool{start.String(): true}
+	for ; len(frontier) > 0; frontier = frontier[1:] {
 		for _, c := range all {
-			m := todo[0].clone()
+			m := frontier[0].clone()
 			has := m.clone()
 			both(t, &Epochs{has.access, has.group, has.locks, has.posted}, m, c)
 			if s := m.String(); !seen[s] {
 				seen[s] = true
-				todo = append(todo, m)
+				frontier = append(frontier, m)
 			}
 		}
 	}
