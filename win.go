@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/window"
 	"github.com/gorun-mpi/mpi/pml"
@@ -125,14 +126,27 @@ func (w *Win[T]) WithContext(ctx context.Context) *Win[T] {
 	return &Win[T]{w.winState, ctx}
 }
 
+// valid reports that w is no window.
+func (w *Win[T]) valid(call string) error {
+	if w == nil || w.winState == nil {
+		return mpierr.New(call, ErrComm, "the window is nil; use what WinAlloc, WinShared or WinCreate has returned")
+	}
+	return nil
+}
+
 // Local returns the elements of this rank, and nil after Free.
-func (w *Win[T]) Local() []T { return w.Of(w.comm.group.Rank) }
+func (w *Win[T]) Local() []T {
+	if w.valid("Local") != nil {
+		return nil
+	}
+	return w.Of(w.comm.group.Rank)
+}
 
 // Of returns the elements of a rank, in place, or nil: they are not mapped here, or the window has been freed;
 // §12.2.3 (MPI_Win_shared_query). Ranks that read what others write order their accesses by the calls that open and end
 // epochs, or by atomic operations of their own.
 func (w *Win[T]) Of(rank int) []T {
-	if w.comm.freed.Load() {
+	if w.valid("Of") != nil || w.comm.freed.Load() {
 		return nil
 	}
 	return w.of(rank)
@@ -144,17 +158,35 @@ func (w *winState[T]) of(rank int) []T {
 }
 
 // Group returns the ranks of the window; §12.2.6.
-func (w *Win[T]) Group() *Group { return w.comm.Group() }
+func (w *Win[T]) Group() *Group {
+	if w.valid("Group") != nil {
+		return nil
+	}
+	return w.comm.Group()
+}
 
 // Name returns the name of the window in errors; §7.8.
-func (w *Win[T]) Name() string { return w.comm.Name() }
+func (w *Win[T]) Name() string {
+	if w.valid("Name") != nil {
+		return ""
+	}
+	return w.comm.Name()
+}
 
 // SetName names the window at this rank; §7.8.
-func (w *Win[T]) SetName(name string) error { return w.comm.SetName(name) }
+func (w *Win[T]) SetName(name string) error {
+	if err := w.valid("SetName"); err != nil {
+		return err
+	}
+	return w.comm.SetName(name)
+}
 
 // Free ends the window; §12.2.5. Every rank calls it, outside all epochs but those of Fence. It returns when no rank
 // makes an operation any more. Slices of Local and Of are invalid afterwards: an access ends the program.
 func (w *Win[T]) Free() error {
+	if err := w.valid("Free"); err != nil {
+		return err
+	}
 	err := w.win.Free(w.ctx)
 	if err == nil || !w.win.Usable() {
 		w.comm.free()
@@ -164,7 +196,7 @@ func (w *Win[T]) Free() error {
 
 // there returns n elements from element at on, where they can be used as they are, and nothing is to be noted.
 func (w *Win[T]) there(rank int, at int64, n int) (elements []T, ok bool) {
-	if !w.win.Open.Load() || uint(rank) >= uint(len(w.parts)) {
+	if w == nil || w.winState == nil || !w.win.Open.Load() || uint(rank) >= uint(len(w.parts)) {
 		return nil, false
 	}
 	p := w.parts[rank]
@@ -197,8 +229,8 @@ func (w *Win[T]) Put(src []T, rank int, at int64) error {
 }
 
 func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
-	if rank == ProcNull {
-		return nil
+	if err := w.valid(call); err != nil || rank == ProcNull {
+		return err
 	}
 	mem, far, err := w.win.Operation(call, rank, at, len(src))
 	switch {
@@ -238,6 +270,9 @@ func (w *Win[T]) RGet(dst []T, rank int, at int64) (*Request, error) {
 // asked. Without a request of the engine's it is done.
 func (w *Win[T]) started(op opCode, rank int, at int64, n int,
 	start func(mem []byte, far *window.Remote) (*pml.Request, error)) (*Request, error) {
+	if err := w.valid(op.String()); err != nil {
+		return nil, err
+	}
 	var r *pml.Request
 	if rank != ProcNull {
 		mem, far, err := w.win.Operation(op.String(), rank, at, n)
@@ -256,7 +291,8 @@ func (w *Win[T]) started(op opCode, rank int, at int64, n int,
 	return q, nil
 }
 
-// Get reads a rank's elements from element at on into dst; §12.3.2.
+// Get reads a rank's elements from element at on into dst, which has them when the epoch ends or Flush or FlushLocal
+// returns; §12.3.2.
 func (w *Win[T]) Get(dst []T, rank int, at int64) error {
 	if src, ok := w.there(rank, at, len(dst)); ok {
 		move(dst, src)
@@ -266,8 +302,8 @@ func (w *Win[T]) Get(dst []T, rank int, at int64) error {
 }
 
 func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
-	if rank == ProcNull {
-		return nil
+	if err := w.valid(call); err != nil || rank == ProcNull {
+		return err
 	}
 	mem, far, err := w.win.Operation(call, rank, at, len(dst))
 	switch {
@@ -282,23 +318,53 @@ func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
 
 // Fence ends the epoch of the Fence before, with the operations of all ranks, and begins another one; §12.5.1. Every
 // rank calls it.
-func (w *Win[T]) Fence() error { return w.win.Fence(w.ctx) }
+func (w *Win[T]) Fence() error {
+	if err := w.valid("Fence"); err != nil {
+		return err
+	}
+	return w.win.Fence(w.ctx)
+}
 
 // Start begins an epoch for operations at the ranks of g, each of which calls Post with a group that has this rank;
 // §12.5.2. Start returns when they have.
-func (w *Win[T]) Start(g *Group) error { return w.withGroup("Start", g, w.win.Start) }
+func (w *Win[T]) Start(g *Group) error {
+	if err := w.valid("Start"); err != nil {
+		return err
+	}
+	return w.withGroup("Start", g, w.win.Start)
+}
 
 // Complete ends the epoch of Start, with its operations.
-func (w *Win[T]) Complete() error { return w.win.Complete(w.ctx) }
+func (w *Win[T]) Complete() error {
+	if err := w.valid("Complete"); err != nil {
+		return err
+	}
+	return w.win.Complete(w.ctx)
+}
 
 // Post begins an epoch for operations of the ranks of g at this rank; §12.5.2.
-func (w *Win[T]) Post(g *Group) error { return w.withGroup("Post", g, w.win.Post) }
+func (w *Win[T]) Post(g *Group) error {
+	if err := w.valid("Post"); err != nil {
+		return err
+	}
+	return w.withGroup("Post", g, w.win.Post)
+}
 
 // Wait ends the epoch of Post when all ranks of its group have called Complete.
-func (w *Win[T]) Wait() error { return w.win.Wait(w.ctx) }
+func (w *Win[T]) Wait() error {
+	if err := w.valid("Wait"); err != nil {
+		return err
+	}
+	return w.win.Wait(w.ctx)
+}
 
 // Test is Wait that does not wait. It reports whether it has ended the epoch.
-func (w *Win[T]) Test() (bool, error) { return w.win.Test() }
+func (w *Win[T]) Test() (bool, error) {
+	if err := w.valid("Test"); err != nil {
+		return false, err
+	}
+	return w.win.Test()
+}
 
 func (w *Win[T]) withGroup(op string, g *Group, f func(context.Context, []int32) error) error {
 	if err := w.comm.part(op, g); err != nil {
@@ -314,29 +380,74 @@ func (w *Win[T]) withGroup(op string, g *Group, f func(context.Context, []int32)
 
 // Lock begins an epoch for operations at a rank, when this rank has its lock; §12.5.3. Ranks get a lock in the order in
 // which they ask. If the context ends first, Lock returns its error, and the lock is let go when it comes.
-func (w *Win[T]) Lock(rank int, mode LockMode) error { return w.win.Lock(w.ctx, "Lock", rank, mode) }
+func (w *Win[T]) Lock(rank int, mode LockMode) error {
+	if err := w.valid("Lock"); err != nil {
+		return err
+	}
+	return w.win.Lock(w.ctx, "Lock", rank, mode)
+}
 
 // Unlock ends the epoch of Lock at a rank, with its operations.
-func (w *Win[T]) Unlock(rank int) error { return w.win.Unlock(rank) }
+func (w *Win[T]) Unlock(rank int) error {
+	if err := w.valid("Unlock"); err != nil {
+		return err
+	}
+	return w.win.Unlock(rank)
+}
 
 // LockAll begins an epoch for operations at all ranks, with a Shared lock of each; §12.5.3. Not every rank need call
 // it.
-func (w *Win[T]) LockAll() error { return w.win.LockAll(w.ctx) }
+func (w *Win[T]) LockAll() error {
+	if err := w.valid("LockAll"); err != nil {
+		return err
+	}
+	return w.win.LockAll(w.ctx)
+}
 
 // UnlockAll ends the epoch of LockAll, with its operations.
-func (w *Win[T]) UnlockAll() error { return w.win.UnlockAll() }
+func (w *Win[T]) UnlockAll() error {
+	if err := w.valid("UnlockAll"); err != nil {
+		return err
+	}
+	return w.win.UnlockAll()
+}
 
 // Flush returns when this rank's operations at a rank are complete there, in an epoch of Lock or LockAll; §12.5.4.
-func (w *Win[T]) Flush(rank int) error { return w.win.Flush("Flush", rank) }
+func (w *Win[T]) Flush(rank int) error {
+	if err := w.valid("Flush"); err != nil {
+		return err
+	}
+	return w.win.Flush("Flush", rank)
+}
 
 // FlushAll is Flush of all ranks.
-func (w *Win[T]) FlushAll() error { return w.win.FlushAll("FlushAll") }
+func (w *Win[T]) FlushAll() error {
+	if err := w.valid("FlushAll"); err != nil {
+		return err
+	}
+	return w.win.FlushAll("FlushAll")
+}
 
 // FlushLocal returns when the buffers of this rank's operations at a rank can be used again; §12.5.4.
-func (w *Win[T]) FlushLocal(rank int) error { return w.win.FlushLocal("FlushLocal", rank) }
+func (w *Win[T]) FlushLocal(rank int) error {
+	if err := w.valid("FlushLocal"); err != nil {
+		return err
+	}
+	return w.win.FlushLocal("FlushLocal", rank)
+}
 
 // FlushLocalAll is FlushLocal of all ranks.
-func (w *Win[T]) FlushLocalAll() error { return w.win.FlushLocalAll("FlushLocalAll") }
+func (w *Win[T]) FlushLocalAll() error {
+	if err := w.valid("FlushLocalAll"); err != nil {
+		return err
+	}
+	return w.win.FlushLocalAll("FlushLocalAll")
+}
 
 // Sync orders this rank's loads and stores of the window's memory; §12.5.4.
-func (w *Win[T]) Sync() error { return w.win.Sync() }
+func (w *Win[T]) Sync() error {
+	if err := w.valid("Sync"); err != nil {
+		return err
+	}
+	return w.win.Sync()
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"reflect"
+	"runtime"
+	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/reduce"
 	"github.com/gorun-mpi/mpi/internal/window"
@@ -26,6 +28,9 @@ type winOp struct {
 
 // atomic finds an operator. The error says why it cannot be used.
 func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
+	if err := w.valid(call); err != nil {
+		return winOp{}, err
+	}
 	if op == nil {
 		return winOp{}, w.comm.nilOp(call)
 	}
@@ -41,7 +46,7 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 	a, named := reduce.AtomicOf(operatorName(op))
 	is := named && (reduce.FetcherOf(a, reduce.AtomicKind[T]()) != nil ||
 		reflect.TypeFor[T]().Kind() == reflect.Complex128 && reduce.ComplexOf(a) != nil)
-	if !named {
+	if !named && inGeneric(op) {
 		a, is = recognize(op)
 	}
 	if !is {
@@ -59,6 +64,13 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 	}
 	w.ops.CompareAndSwap(known, &all) // another goroutine may have added one: then this one is added in a later call
 	return o, nil
+}
+
+// inGeneric reports whether op is a function that a generic function has made, as Go does when an operator of this package
+// is passed there. A function of the program's own that is made there cannot be told from that.
+func inGeneric[T any](op Op[T]) bool {
+	name := runtime.FuncForPC(reflect.ValueOf(op).Pointer()).Name()
+	return strings.Contains(name, "[...]") && !strings.HasSuffix(name, "[...]")
 }
 
 // recognize finds the operator of this package that op is, by what it does with samples: in a generic function an
@@ -102,6 +114,9 @@ func (w *Win[T]) GetAccumulate(op Op[T], src, result []T, rank int, at int64) er
 }
 
 func (w *Win[T]) getAccumulate(call string, op Op[T], src, result []T, rank int, at int64) error {
+	if err := w.valid(call); err != nil {
+		return err
+	}
 	if len(src) != len(result) && src != nil {
 		return w.comm.opError(call, ErrCount, "src has %d elements and result %d; both must have the same length",
 			len(src), len(result))
@@ -134,6 +149,9 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 	o, err := w.atomic(call, op)
 	if err != nil || rank == ProcNull {
 		return err
+	}
+	if o.is == reduce.AtomicNoOp && result == nil {
+		return w.comm.opError(call, ErrOp, "NoOp changes nothing; it is for GetAccumulate and FetchOp")
 	}
 	if len(src) == 0 && len(result) > 0 && o.is != reduce.AtomicNoOp {
 		return w.comm.opError(call, ErrCount, "src is empty and result has %d elements; only NoOp needs no src",
@@ -233,6 +251,9 @@ func (w *Win[T]) FetchOp(op Op[T], v T, rank int, at int64) (T, error) {
 func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) {
 	const call = "CompareAndSwap"
 	var zero T
+	if err := w.valid(call); err != nil {
+		return zero, err
+	}
 	if reduce.AtomicKind[T]() == reflect.Invalid {
 		return zero, w.comm.opError(call, ErrType,
 			"the elements are %v; they must be numbers of at most 8 bytes, or bool", reflect.TypeFor[T]())
@@ -270,8 +291,14 @@ func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 }
 
 // WaitNote returns the next note that PutNotify of another rank has sent here, and that rank. Notes of one rank come in
-// the order of its calls. It needs no epoch. ctx may be nil.
+// the order of its calls. It needs no epoch. A nil ctx is the context of WithContext.
 func (w *Win[T]) WaitNote(ctx context.Context) (source int, note uint32, err error) {
+	if err := w.valid("WaitNote"); err != nil {
+		return ProcNull, 0, err
+	}
+	if ctx == nil {
+		ctx = w.ctx
+	}
 	var b [4]byte
 	if source, err = w.win.WaitNote(ctx, "WaitNote", b[:]); err != nil {
 		return source, 0, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -259,8 +258,8 @@ func TestAccumulateOperators(t *testing.T) {
 					}
 				}
 			}
-			must(win.Accumulate(upTo(math.MaxInt32), []int32{0}, 0, 0))
 			is(win.Accumulate(upTo(5), []int32{1}, 0, 0), ErrOp)
+			is(win.Accumulate(func(inout, in []int32) { Sum(inout, in) }, []int32{1}, 0, 0), ErrOp)
 			_, err := win.FetchOp(own, 1, 0, 0)
 			is(err, ErrOp)
 			is(win.GetAccumulate(Sum, []int32{1}, nil, 0, 0), ErrCount)
@@ -315,6 +314,10 @@ func operators[T Number](run runner, all map[string]Op[T]) {
 						"%s of %v with %v is %v, was %v; want %v, %v", name, values, v, win.Local(), before, want,
 						values)
 					copy(win.Local(), values)
+					if name == "NoOp" {
+						is(win.Accumulate(op, src[1:], 0, 1), ErrOp)
+						continue
+					}
 					must(win.Accumulate(op, src[1:], 0, 1))
 					for i := range values {
 						win.Local()[0] = values[i]
@@ -618,6 +621,65 @@ func TestWinShared(t *testing.T) {
 				is(win.Fence(), ErrComm)
 				is(win.Free(), ErrComm)
 			}
+		})
+	})
+}
+
+// A call on no window is ErrComm.
+func TestNilWin(t *testing.T) {
+	for _, win := range []*Win[int]{nil, {}} {
+		for _, err := range []error{win.Put(nil, 0, 0), win.Get(nil, 0, 0), win.Accumulate(Sum, nil, 0, 0), win.Fence(),
+			win.GetAccumulate(Sum, nil, nil, 0, 0), second(win.FetchOp(Sum, 1, 0, 0)), second(win.CompareAndSwap(0, 0, 0, 1)),
+			second(win.RPut(nil, 0, 0)), second(win.RGet(nil, 0, 0)), win.PutNotify(nil, 0, 0, 1), win.Start(nil), win.Post(nil),
+			win.Complete(), win.Wait(), second(win.Test()), win.Lock(0, Shared), win.Unlock(0), win.LockAll(), win.UnlockAll(),
+			win.Flush(0), win.FlushAll(), win.FlushLocal(0), win.FlushLocalAll(), win.Sync(), win.Free(), win.SetName("x")} {
+			is(err, ErrComm)
+		}
+		_, _, err := win.WaitNote(nil)
+		is(err, ErrComm)
+		check(win.Local() == nil && win.Of(0) == nil && win.Group() == nil && win.Name() == "", "no window has something")
+	}
+}
+
+// Fence and Free say that their barrier has failed: a context has ended, or a rank has returned.
+func TestFenceFails(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		over := make(chan bool)
+		run(2, func(w *Comm) {
+			win := ok(WinAlloc[int](w, 1))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			if w.Rank() == 0 {
+				err := win.WithContext(ctx).Fence()
+				check(errors.Is(err, context.DeadlineExceeded), "Fence: %v", err)
+				check(strings.Contains(fmt.Sprint(err), "mpi: Fence on world.win1"), "%v", err)
+				over <- true
+			} else {
+				<-over
+				must(win.Fence())
+			}
+			must(win.Fence())
+			must(win.Free())
+		})
+	})
+}
+
+// Flush is for the epochs of locks alone, wherever the memory is; a note after Free is ErrComm.
+func TestFlushInFence(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			withWin(w, 1, func(win *Win[int]) {
+				must(win.Fence())
+				must(win.Put([]int{1}, 1-w.Rank(), 0))
+				is(win.Flush(1-w.Rank()), ErrEpoch)
+				is(win.FlushLocal(1-w.Rank()), ErrEpoch)
+				is(win.FlushAll(), ErrEpoch)
+				must(win.Fence())
+			})
+			win := ok(WinAlloc[int](w, 1))
+			must(win.Free())
+			_, _, err := win.WaitNote(nil)
+			is(err, ErrComm)
 		})
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -23,10 +24,14 @@ func (w *Window) Fence(ctx context.Context) error {
 // barrier returns when all ranks have called it. An operation that a rank has made before is there for all ranks then.
 func (w *Window) barrier(ctx context.Context, op string) error {
 	key := coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}
-	if err := w.group.Plan(coll.Blocking, &key, nil, nil).Perform(ctx); err != nil {
-		return w.group.Wrap(op, ranks.Undefined, ranks.Undefined, errors.Unwrap(err))
+	err := w.group.Plan(coll.Blocking, &key, nil, nil).Perform(ctx)
+	var barrier *mpierr.Error
+	if errors.As(err, &barrier) {
+		own := *barrier
+		own.Op = op
+		return &own
 	}
-	return nil
+	return err
 }
 
 // Start opens an epoch for the ranks of a group, of the window, when each of them has called Post; §12.5.2.
@@ -131,7 +136,7 @@ func (w *Window) tell(ctx context.Context, op string, group []int32, tag int32) 
 
 // Flush returns when this rank's operations at a rank are complete there; §12.5.4. In mapped memory they are.
 func (w *Window) Flush(op string, rank int) error {
-	if w.Open.Load() && uint(rank) < uint(w.group.Size) {
+	if w.passive.Load() && uint(rank) < uint(w.group.Size) {
 		return nil
 	}
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil {
@@ -150,7 +155,7 @@ func (w *Window) FlushAll(op string) error {
 
 // FlushLocal returns when the buffers of this rank's operations at a rank are the caller's again.
 func (w *Window) FlushLocal(op string, rank int) error {
-	if w.Open.Load() && uint(rank) < uint(w.group.Size) {
+	if w.passive.Load() && uint(rank) < uint(w.group.Size) {
 		return nil
 	}
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil || w.mapped {
@@ -186,6 +191,7 @@ func (w *Window) Free(ctx context.Context) error {
 		return err
 	}
 	w.Open.Store(false)
+	w.passive.Store(false)
 	return errors.Join(w.flushAll(op), w.barrier(ctx, op))
 }
 
@@ -212,6 +218,9 @@ func (w *Window) Notify(ctx context.Context, op string, rank int, note []byte) e
 
 // WaitNote receives a note, and says from which rank it is.
 func (w *Window) WaitNote(ctx context.Context, op string, note []byte) (rank int, err error) {
+	if err := w.change(op, ranks.Undefined, func(*rma.Epochs) error { return nil }); err != nil {
+		return ranks.Undefined, err
+	}
 	st, err := w.group.Engine.Recv(ctx, w.messages(), pml.AnySource, tagNote, note)
 	if err != nil {
 		return ranks.Undefined, w.group.Wrap(op, ranks.Undefined, ranks.Undefined, err)

@@ -29,7 +29,8 @@ type Window struct {
 
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
 	// window has been freed, and of a window that is not mapped.
-	Open atomic.Bool
+	Open    atomic.Bool
+	passive atomic.Bool // LockAll has opened the epoch of a window that is mapped: there is nothing to flush
 
 	mu     sync.Mutex // guards what follows; no call waits while it holds it
 	epochs rma.Epochs
@@ -115,6 +116,7 @@ func (w *Window) change(op string, rank int, step func(*rma.Epochs) error) error
 		return w.fail(op, mpierr.ErrEpoch, rank, "%w", err)
 	}
 	w.Open.Store(w.mapped && w.epochs.All())
+	w.passive.Store(w.mapped && w.epochs.LockedAll())
 	return nil
 }
 
