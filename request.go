@@ -171,6 +171,9 @@ func (r *Request) Cancel() error {
 	if err := r.valid("Cancel"); err != nil {
 		return err
 	}
+	if r.op >= opRPut && r.op < opCollective {
+		return r.misuse("Cancel", fmt.Errorf("an operation on a window cannot be cancelled; wait for it"))
+	}
 	if err := r.request.Cancel(); err != nil {
 		return r.misuse("Cancel", err)
 	}

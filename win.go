@@ -187,8 +187,8 @@ func (w *Win[T]) Free() error {
 	if err := w.valid("Free"); err != nil {
 		return err
 	}
-	err := w.win.Free(w.ctx)
-	if err == nil || !w.win.Usable() {
+	first, err := w.win.Free(w.ctx)
+	if first {
 		w.comm.free()
 	}
 	return err
@@ -206,8 +206,8 @@ func (w *Win[T]) there(rank int, at int64, n int) (elements []T, ok bool) {
 	return p[at:][:n], true
 }
 
-// movePiece is how many bytes are copied at a time: Go copies 1 MiB and more past the caches, which takes 3 to 6 times as
-// long where the caches have the memory.
+// movePiece is how many bytes are copied at a time: Go copies 1 MiB and more past the caches, which takes 3 to 6 times
+// as long where the caches have the memory.
 const movePiece = 256 << 10
 
 // move is copy between slices of one length.
@@ -339,7 +339,7 @@ func (w *Win[T]) Complete() error {
 	if err := w.valid("Complete"); err != nil {
 		return err
 	}
-	return w.win.Complete(w.ctx)
+	return w.win.Complete()
 }
 
 // Post begins an epoch for operations of the ranks of g at this rank; §12.5.2.

@@ -52,7 +52,8 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 	if !is {
 		return winOp{}, w.comm.opError(call, ErrOp,
 			"the operator is not one of Sum, Prod, Min, Max, BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, "+
-				"LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others", reflect.TypeFor[T]())
+				"LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others",
+			reflect.TypeFor[T]())
 	}
 	o := winOp{code: code, is: a, fetch: reduce.FetcherOf(a, reduce.AtomicKind[T]())}
 	if !named {
@@ -66,8 +67,8 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 	return o, nil
 }
 
-// inGeneric reports whether op is a function that a generic function has made, as Go does when an operator of this package
-// is passed there. A function of the program's own that is made there cannot be told from that.
+// inGeneric reports whether op is a function that a generic function has made, as Go does when an operator of this
+// package is passed there. A function of the program's own that is made there cannot be told from that.
 func inGeneric[T any](op Op[T]) bool {
 	name := runtime.FuncForPC(reflect.ValueOf(op).Pointer()).Name()
 	return strings.Contains(name, "[...]") && !strings.HasSuffix(name, "[...]")

@@ -629,15 +629,20 @@ func TestWinShared(t *testing.T) {
 func TestNilWin(t *testing.T) {
 	for _, win := range []*Win[int]{nil, {}} {
 		for _, err := range []error{win.Put(nil, 0, 0), win.Get(nil, 0, 0), win.Accumulate(Sum, nil, 0, 0), win.Fence(),
-			win.GetAccumulate(Sum, nil, nil, 0, 0), second(win.FetchOp(Sum, 1, 0, 0)), second(win.CompareAndSwap(0, 0, 0, 1)),
-			second(win.RPut(nil, 0, 0)), second(win.RGet(nil, 0, 0)), win.PutNotify(nil, 0, 0, 1), win.Start(nil), win.Post(nil),
-			win.Complete(), win.Wait(), second(win.Test()), win.Lock(0, Shared), win.Unlock(0), win.LockAll(), win.UnlockAll(),
-			win.Flush(0), win.FlushAll(), win.FlushLocal(0), win.FlushLocalAll(), win.Sync(), win.Free(), win.SetName("x")} {
+			win.GetAccumulate(Sum, nil, nil, 0, 0), second(win.FetchOp(Sum, 1, 0, 0)), second(win.CompareAndSwap(0, 0,
+				0, 1)),
+			second(win.RPut(nil, 0, 0)), second(win.RGet(nil, 0, 0)), win.PutNotify(nil, 0, 0, 1), win.Start(nil),
+			win.Post(nil),
+			win.Complete(), win.Wait(), second(win.Test()), win.Lock(0, Shared), win.Unlock(0), win.LockAll(),
+			win.UnlockAll(),
+			win.Flush(0), win.FlushAll(), win.FlushLocal(0), win.FlushLocalAll(), win.Sync(), win.Free(),
+			win.SetName("x")} {
 			is(err, ErrComm)
 		}
 		_, _, err := win.WaitNote(nil)
 		is(err, ErrComm)
-		check(win.Local() == nil && win.Of(0) == nil && win.Group() == nil && win.Name() == "", "no window has something")
+		check(win.Local() == nil && win.Of(0) == nil && win.Group() == nil && win.Name() == "",
+			"no window has something")
 	}
 }
 
@@ -660,6 +665,62 @@ func TestFenceFails(t *testing.T) {
 			}
 			must(win.Fence())
 			must(win.Free())
+		})
+	})
+}
+
+// A Flush returns when the operations are complete whose calls have returned, also while another goroutine flushes.
+func TestFlushOfGoroutines(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		const goroutines = 4
+		for _, each := range []int{1, 20000} { // in the request, and in a message of their own
+			rounds := inShort(2000, 200) / min(each, 10)
+			mem := make([]int64, goroutines*each) // of rank 1, which rank 0 looks at
+			run(2, func(w *Comm) {
+				win := ok(WinCreate(w, mem[:w.Rank()*len(mem)]))
+				must(win.LockAll())
+				var all sync.WaitGroup
+				for g := range goroutines * (1 - w.Rank()) {
+					all.Go(func() {
+						src := make([]int64, each)
+						for i := range rounds {
+							src[each-1] = int64(i) + 1
+							must(win.Put(src, 1, int64(g*each)))
+							must(win.Flush(1))
+							if !proc.Race { // the detector does not see how ranks of several devices are ordered
+								same(mem[(g+1)*each-1], int64(i)+1)
+							}
+						}
+					})
+				}
+				all.Wait()
+				must(win.UnlockAll())
+				must(win.Free())
+			})
+		}
+	})
+}
+
+// A Free whose context ends, and a second Free at the same time, leave the window to other ranks until these free it.
+func TestFreeGoesOn(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			for _, win := range []*Win[int64]{ok(WinAlloc[int64](w, 1)), ok(WinCreate(w, make([]int64, 1)))} {
+				if w.Rank() == 0 {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+					err := win.WithContext(ctx).Free()
+					cancel()
+					check(errors.Is(err, context.DeadlineExceeded), "Free: %v", err)
+					is(win.Free(), ErrComm)
+					sendSignal(w, 1)
+					continue
+				}
+				awaitSignal(w, 0)
+				must(win.Lock(0, Exclusive))
+				same(ok(win.FetchOp(Sum, 1, 0, 0)), 0)
+				must(win.Unlock(0))
+				must(win.Free())
+			}
 		})
 	})
 }
@@ -882,7 +943,7 @@ func TestHostileRequests(t *testing.T) {
 						case 3, 4:
 							b[0] = 1 // a message with elements would be expected, or come
 						case 8:
-							b[1] |= 0x80 // it would have the lock
+							b[1] |= 0x40 // it would have the lock
 						}
 					}
 					must(win.comm.group.Engine.Send(nil, win.comm.group.Context, 1, 3, b, 0))

@@ -13,13 +13,15 @@ type Window struct {
 	tag    int32
 	buf    []byte // the engine's while a receive is posted, and Handle's meanwhile
 	handle Handler
+	moving int    // messages whose Followers are not told yet
+	idle   func() // is to be called when there are none; nil: nothing
 }
 
 // Handler handles requests. Its methods are called under the engine's lock, so they neither wait nor call a method
 // of Engine. msg is a message of any length up to the buffer's, of any content.
 type Handler interface {
-	// Handle handles a request. again: it cannot now, and is called again with the next look; no other request is handled
-	// before.
+	// Handle handles a request. again: it cannot now, and is called again with the next look; no other request is
+	// handled before.
 	Handle(source int32, msg []byte) (again bool)
 	Failed(rank int32, err error) // a rank of the world has failed, or this engine has been closed
 }
@@ -118,9 +120,26 @@ func (w *Window) start(r *Request, f Follower) {
 	r.detached = true
 	w.e.load.detached++
 	if f != nil {
-		r.then, r.extra = f, true
+		r.then, r.window, r.extra = f, w, true
+		w.moving++
 	}
 	w.e.start(r)
+}
+
+// WhenIdle has f called, on a goroutine of its own, when no message of Send or Recv is under way any more.
+func (w *Window) WhenIdle(f func()) {
+	w.e.lock()
+	defer w.e.unlock()
+	w.idle = f
+	w.rest()
+}
+
+// rest calls idle if there are no messages.
+func (w *Window) rest() {
+	if f := w.idle; f != nil && w.moving == 0 {
+		w.idle = nil
+		go f()
+	}
 }
 
 // serves reports whether r receives the requests of a window, which come from ranks that live whichever have failed.
@@ -154,9 +173,13 @@ func (s *windows) tell(e *Engine) (n int) {
 		r := s.first
 		s.first, r.next = r.next, nil
 		e.load.pending--
-		then, st, err := r.then, r.status, r.err
+		then, of, st, err := r.then, r.window, r.status, r.err
 		e.requests.putBack(r)
-		if then.Follow(st, err); r == last {
+		if then.Follow(st, err); of != nil {
+			of.moving--
+			of.rest()
+		}
+		if r == last {
 			break
 		}
 	}

@@ -44,11 +44,14 @@ func (k Kind) String() string {
 // All integers are little-endian.
 type Request struct {
 	Kind Kind
-	Op   uint8 // of Update and Fetch, the operator; of Lock, the Mode
+	Op   uint8 // of Update and Fetch, the operator; of Lock, the Mode, and LockFirst
 	Slot int32 // the tag of the answer, or of PutAlone's elements; 0 or more
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
 }
+
+// LockFirst is added to a Mode: see Asked.First.
+const LockFirst = 1 << 7
 
 // RequestSize is the length of a request without its elements, and AnswerSize that of an answer: an Answer, and 7 bytes
 // that are 0.

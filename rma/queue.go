@@ -15,6 +15,10 @@ type Queue struct {
 type Asked struct {
 	Rank, Slot int32 // who asks, and the tag of the answer
 	Mode       Mode
+	// First: the request, for a shared lock, passes those that are not First. It is of LockAll, whose rank may have
+	// other locks: if it waited behind a request for an exclusive lock, that could wait for a rank which waits for this
+	// one.
+	First bool
 }
 
 // asksMost is how many requests of one rank wait at most.
@@ -29,10 +33,15 @@ func (q *Queue) Ask(a Asked) bool {
 			n++
 		}
 	}
-	if a.Mode != Shared && a.Mode != Exclusive || n >= asksMost {
+	if a.Mode != Shared && (a.Mode != Exclusive || a.First) || n >= asksMost {
 		return false
 	}
-	q.waiting = append(q.waiting, a)
+	at := len(q.waiting)
+	if a.First {
+		for at = 0; at < len(q.waiting) && q.waiting[at].First; at++ {
+		}
+	}
+	q.waiting = slices.Insert(q.waiting, at, a)
 	return true
 }
 

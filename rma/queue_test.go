@@ -75,7 +75,7 @@ type queues struct {
 func (q *queues) ask(rank int32, mode Mode) {
 	q.tb.Helper()
 	q.asked++
-	a := Asked{rank, q.asked, mode}
+	a := Asked{Rank: rank, Slot: q.asked, Mode: mode}
 	if got, want := q.fast.Ask(a), q.model.ask(a); got != want {
 		q.tb.Fatalf("Ask(%+v) is %v, want %v", a, got, want)
 	}
@@ -252,29 +252,29 @@ func TestQueueAsksTwice(t *testing.T) {
 func TestQueueAsksMost(t *testing.T) {
 	var q Queue
 	for i := range int32(asksMost) {
-		if !q.Ask(Asked{1, i, Exclusive}) {
+		if !q.Ask(Asked{Rank: 1, Slot: i, Mode: Exclusive}) {
 			t.Fatalf("request %d is refused", i)
 		}
-		if i%512 == 0 && !q.Ask(Asked{2, i, Shared}) {
+		if i%512 == 0 && !q.Ask(Asked{Rank: 2, Slot: i, Mode: Shared}) {
 			t.Fatalf("request %d of another rank is refused", i)
 		}
 	}
 	waiting := slices.Clone(q.waiting)
 	for range 2 {
-		if q.Ask(Asked{1, 0, Shared}) {
+		if q.Ask(Asked{Rank: 1, Slot: 0, Mode: Shared}) {
 			t.Fatalf("rank 1 has %d requests that wait", asksMost+1)
 		}
 	}
 	if !slices.Equal(q.waiting, waiting) {
 		t.Error("a refusal has changed the queue")
 	}
-	if !q.Ask(Asked{2, asksMost, Shared}) {
+	if !q.Ask(Asked{Rank: 2, Slot: asksMost, Mode: Shared}) {
 		t.Error("a request of another rank is refused")
 	}
 	if _, ok := q.Grant(); !ok {
 		t.Fatal("the oldest request does not get the lock")
 	}
-	if !q.Ask(Asked{1, asksMost, Shared}) {
+	if !q.Ask(Asked{Rank: 1, Slot: asksMost, Mode: Shared}) {
 		t.Error("a request is refused after another one got the lock")
 	}
 }

@@ -57,7 +57,8 @@ func ordered[T Real](more ...T) *atomicKind {
 
 func whole[T Integer]() *atomicKind {
 	k := ordered[T]()
-	k.loops[AtomicBitAnd], k.loops[AtomicBitOr], k.loops[AtomicBitXor] = loop(BitAnd[T]), loop(BitOr[T]), loop(BitXor[T])
+	k.loops[AtomicBitAnd], k.loops[AtomicBitOr], k.loops[AtomicBitXor] = loop(BitAnd[T]), loop(BitOr[T]),
+		loop(BitXor[T])
 	return withLogic[T](k)
 }
 
@@ -72,7 +73,8 @@ func atomicKinds() []*atomicKind {
 	return []*atomicKind{
 		whole[int8](), whole[int16](), whole[int32](), whole[int64](),
 		whole[uint8](), whole[uint16](), whole[uint32](), whole[uint64](),
-		ordered(float32(zero), float32(nan), float32(inf), float32(-inf)), ordered(zero, nan, inf, -inf, math.MaxFloat64),
+		ordered(float32(zero), float32(nan), float32(inf), float32(-inf)), ordered(zero, nan, inf, -inf,
+			math.MaxFloat64),
 		adding(complex64(complex(zero, 1)), complex64(complex(nan, 1))),
 		withLogic[bool](moving(func(bool) bool { return false })),
 	}
@@ -102,8 +104,10 @@ func TestFetcherKinds(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ got, want reflect.Kind }{
-		{AtomicKind[id](), kindOf[int]()}, {AtomicKind[flags](), reflect.Uint16}, {AtomicKind[celsius](), reflect.Float64},
-		{AtomicKind[phase](), reflect.Complex64}, {AtomicKind[yes](), reflect.Bool}, {AtomicKind[complex128](), reflect.Invalid},
+		{AtomicKind[id](), kindOf[int]()}, {AtomicKind[flags](), reflect.Uint16}, {AtomicKind[celsius](),
+			reflect.Float64},
+		{AtomicKind[phase](), reflect.Complex64}, {AtomicKind[yes](), reflect.Bool}, {AtomicKind[complex128](),
+			reflect.Invalid},
 		{AtomicKind[struct{}](), reflect.Invalid}, {AtomicKind[string](), reflect.Invalid},
 		{AtomicKind[[2]int](), reflect.Invalid}, {AtomicKind[Loc[int]](), reflect.Invalid},
 	} {
@@ -352,7 +356,8 @@ func TestRecognizeComplex(t *testing.T) {
 	} {
 		if a, ok := RecognizeComplex(func(inout, in []complex128) {
 			for i := range inout {
-				*(*parts)(unsafe.Pointer(&inout[i])) = f(*(*parts)(unsafe.Pointer(&inout[i])), *(*parts)(unsafe.Pointer(&in[i])))
+				*(*parts)(unsafe.Pointer(&inout[i])) = f(*(*parts)(unsafe.Pointer(&inout[i])),
+					*(*parts)(unsafe.Pointer(&in[i])))
 			}
 		}); ok {
 			t.Errorf("%s is recognized as %v", name, a)

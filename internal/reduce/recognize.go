@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Samples are elements of a kind, which has Fetchers: the bits of numbers that tell its operators apart. Of a number that
-// is not complex the greatest and the least are among them, and NaN.
+// Samples are elements of a kind, which has Fetchers: the bits of numbers that tell its operators apart. Of a number
+// that is not complex the greatest and the least are among them, and NaN.
 func Samples(k reflect.Kind) []uint64 {
 	var s []uint64
 	switch k {

@@ -18,10 +18,14 @@ type Remote struct {
 	count  int64 // elements that it has
 	locked bool  // by LockAll: that asks each rank for its lock when it is first used
 
+	// flushing is held by the goroutine that waits for operations: another one's Flush returns when they are done.
+	flushing sync.Mutex
+	flushed  uint64 // of sent, how many are complete there; guarded by flushing
+
 	// Guarded by the window's mu.
 	pending []*pml.Request // messages that carry elements of operations
 	spare   []*pml.Request // empty: the memory of the next pending
-	dirty   bool           // there have been operations since the last flush
+	sent    uint64         // operations whose requests have been sent
 }
 
 // scratch has a request, and an answer.
@@ -59,7 +63,8 @@ func (w *Window) reach(op string, rank int) (*Remote, error) {
 	all := w.epochs.LockedAll()
 	w.mu.Unlock()
 	if all && !r.locked {
-		if err := w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared)}, nil, nil); err != nil {
+		if err := w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared) | rma.LockFirst}, nil,
+			nil); err != nil {
 			return nil, err
 		}
 		r.locked = true
@@ -111,34 +116,37 @@ func (w *Window) ask(op string, rank int, r *rma.Request, elements, answer []byt
 		r.Kind)
 }
 
-// began notes an operation at a rank.
-func (w *Window) began(r *Remote) {
+// began notes an operation whose request has been sent, and the message that has its elements; nil: there is none, or
+// the caller has it.
+func (w *Window) began(r *Remote, message *pml.Request) {
 	w.mu.Lock()
-	r.dirty = true
-	w.mu.Unlock()
-}
-
-// keep notes the message that has the elements of an operation; nil: there is none.
-func (w *Window) keep(r *Remote, message *pml.Request) {
-	if message == nil {
-		return
+	r.sent++
+	if message != nil {
+		r.pending = append(r.pending, message)
 	}
-	w.mu.Lock()
-	r.pending = append(r.pending, message)
 	w.mu.Unlock()
 }
 
 // Put writes src at a rank. src is the window's until the next flush there.
 func (w *Window) Put(op string, r *Remote, rank int, at int64, src []byte) error {
-	m, err := w.StartPut(op, r, rank, at, src)
-	w.keep(r, m)
+	m, err := w.put(op, rank, at, src)
+	if err == nil {
+		w.began(r, m)
+	}
 	return err
 }
 
 // StartPut is Put whose src is the window's until the request is done; nil: it is done.
 func (w *Window) StartPut(op string, r *Remote, rank int, at int64, src []byte) (*pml.Request, error) {
+	m, err := w.put(op, rank, at, src)
+	if err == nil {
+		w.began(r, nil)
+	}
+	return m, err
+}
+
+func (w *Window) put(op string, rank int, at int64, src []byte) (*pml.Request, error) {
 	want := rma.Request{Kind: rma.Put, At: at, N: w.count(src)}
-	w.began(r)
 	if len(src) <= elementsMost {
 		return nil, w.tellRequest(op, rank, &want, src)
 	}
@@ -151,15 +159,24 @@ func (w *Window) StartPut(op string, r *Remote, rank int, at int64, src []byte) 
 
 // Get reads elements of a rank into dst, which is the window's until the next flush there.
 func (w *Window) Get(op string, r *Remote, rank int, at int64, dst []byte) error {
-	m, err := w.StartGet(op, r, rank, at, dst)
-	w.keep(r, m)
+	m, err := w.get(op, rank, at, dst)
+	if err == nil {
+		w.began(r, m)
+	}
 	return err
 }
 
 // StartGet is Get whose dst is the window's until the request is done.
 func (w *Window) StartGet(op string, r *Remote, rank int, at int64, dst []byte) (*pml.Request, error) {
+	m, err := w.get(op, rank, at, dst)
+	if err == nil {
+		w.began(r, nil)
+	}
+	return m, err
+}
+
+func (w *Window) get(op string, rank int, at int64, dst []byte) (*pml.Request, error) {
 	want := rma.Request{Kind: rma.Get, At: at, N: w.count(dst), Slot: w.slot(tagAnswers)}
-	w.began(r)
 	m := w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst)
 	if err := w.tellRequest(op, rank, &want, nil); err != nil {
 		m.Cancel()
@@ -171,10 +188,13 @@ func (w *Window) StartGet(op string, r *Remote, rank int, at int64, dst []byte) 
 
 // Accumulate combines src with elements of a rank.
 func (w *Window) Accumulate(call string, r *Remote, rank int, at int64, op uint8, src []byte) error {
-	w.began(r)
 	return w.pieces(len(src), func(from, to int) error {
 		want := rma.Request{Kind: rma.Update, Op: op, At: at + w.count(src[:from]), N: w.count(src[from:to])}
-		return w.tellRequest(call, rank, &want, src[from:to])
+		err := w.tellRequest(call, rank, &want, src[from:to])
+		if err == nil {
+			w.began(r, nil)
+		}
+		return err
 	})
 }
 
@@ -213,7 +233,8 @@ func (w *Window) pieces(n int, f func(from, to int) error) error {
 	return nil
 }
 
-// settle returns when the messages with elements at a rank are over: the callers' buffers are theirs again.
+// settle returns when the messages with elements at a rank are over: the callers' buffers are theirs again. r.flushing
+// is held.
 func (w *Window) settle(op string, rank int, r *Remote) (err error) {
 	w.mu.Lock()
 	pending := r.pending
@@ -231,17 +252,40 @@ func (w *Window) settle(op string, rank int, r *Remote) (err error) {
 	return err
 }
 
-// flush returns when the operations at a rank are complete there.
+// settled is settle for a caller that does not hold r.flushing.
+func (w *Window) settled(op string, rank int) error {
+	r := w.remote(rank)
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
+	return w.settle(op, rank, r)
+}
+
+// flush returns when the operations at a rank are complete there whose calls have returned.
 func (w *Window) flush(op string, rank int) error {
 	w.mu.Lock()
 	r := w.far[rank]
-	if r == nil || !r.dirty {
-		w.mu.Unlock()
+	w.mu.Unlock()
+	if r == nil {
 		return nil
 	}
-	r.dirty = false
+	return w.complete(op, rank, r, rma.Flush)
+}
+
+// complete sends a Flush, unless there is nothing to flush, or an Unlock, and waits for the answer.
+func (w *Window) complete(op string, rank int, r *Remote, kind rma.Kind) error {
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
+	w.mu.Lock()
+	sent := r.sent
 	w.mu.Unlock()
-	return errors.Join(w.settle(op, rank, r), w.ask(op, rank, &rma.Request{Kind: rma.Flush}, nil, nil))
+	if kind == rma.Flush && sent == r.flushed {
+		return nil
+	}
+	err := errors.Join(w.settle(op, rank, r), w.ask(op, rank, &rma.Request{Kind: kind}, nil, nil))
+	if !errors.Is(err, mpierr.ErrPeerFailed) { // else they never are, and each call says so
+		r.flushed = sent
+	}
+	return err
 }
 
 // flushAll is flush of all ranks.
@@ -267,15 +311,5 @@ func (w *Window) eachRemote(f func(rank int, r *Remote) error) (err error) {
 
 // askUnlock lets the lock of a rank go when the operations there are complete.
 func (w *Window) askUnlock(op string, rank int) error {
-	w.mu.Lock()
-	r := w.far[rank]
-	if r != nil {
-		r.dirty = false
-	}
-	w.mu.Unlock()
-	var err error
-	if r != nil {
-		err = w.settle(op, rank, r)
-	}
-	return errors.Join(err, w.ask(op, rank, &rma.Request{Kind: rma.Unlock}, nil, nil))
+	return w.complete(op, rank, w.remote(rank), rma.Unlock)
 }

@@ -136,12 +136,25 @@ func (w *Window) LockAll(ctx context.Context) error {
 	}
 	n := 0
 	release := func() {
+		if !w.mapped {
+			w.letGo(op)
+			return
+		}
 		for rank := range n {
 			rma.Leave(w.near[rank], rma.Shared)
 		}
 	}
 	err := w.locked(ctx, op, func() error {
-		for ; w.mapped && n < w.group.Size; n++ { // else see reach
+		if !w.mapped { // memory that this rank loads and stores itself; reach gets the other locks
+			for rank := range w.near {
+				if _, err := w.reach(op, rank); err != nil {
+					release()
+					return err
+				}
+			}
+			return nil
+		}
+		for ; n < w.group.Size; n++ {
 			if err := w.acquire(op, n, rma.Shared); err != nil {
 				release()
 				return err
@@ -168,6 +181,11 @@ func (w *Window) UnlockAll() error {
 		}
 		return nil
 	}
+	return w.letGo(op)
+}
+
+// letGo lets all locks go that LockAll has got by request.
+func (w *Window) letGo(op string) error {
 	return w.eachRemote(func(rank int, r *Remote) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -234,8 +252,8 @@ func (p impatient) Guard(f func()) error {
 
 var errBusy = errors.New("another rank is in the guard")
 
-// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. busy: nothing has been done,
-// since another rank is in the guard.
+// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. busy: nothing has been
+// done, since another rank is in the guard.
 func (w *Window) combine(op uint8, dst, src, before []byte) (ok, busy bool) {
 	ok, err := w.update.Update(op, dst, src, before, w.own)
 	return ok && err == nil, err == errBusy

@@ -2,6 +2,7 @@ package window
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -16,7 +17,8 @@ type served struct {
 	w       *Window
 	port    *pml.Window
 	lock    rma.Queue
-	broken  bool // a rank has failed that had the lock: nobody gets it any more
+	broken  bool           // a rank has failed that had the lock: nobody gets it any more
+	gone    map[int32]bool // ranks of the world that have failed: what they have sent before is not handled
 	origins map[int32]*origin
 	spare   *origin // for reuse; nil: none
 	out     []byte  // an answer that is being made
@@ -33,8 +35,9 @@ type origin struct {
 
 // serve starts to take requests.
 func (w *Window) serve() {
-	s := &served{w: w, origins: map[int32]*origin{},
+	s := &served{w: w, origins: map[int32]*origin{}, gone: map[int32]bool{},
 		out: make([]byte, rma.AnswerSize+elementsMost)}
+	w.served = s
 	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), s)
 }
 
@@ -42,7 +45,7 @@ func (w *Window) serve() {
 func (s *served) Handle(source int32, msg []byte) (again bool) {
 	var r rma.Request
 	elements, err := r.Decode(msg)
-	if err != nil || s.w.group.RankOf(source) < 0 {
+	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
 		return false // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
 	}
 	own := s.w.part(s.w.group.Rank)
@@ -104,7 +107,8 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 		switch {
 		case s.broken:
 			s.answer(source, r.Slot, rma.PeerFailed, 0)
-		case !s.lock.Ask(rma.Asked{Rank: source, Slot: r.Slot, Mode: rma.Mode(r.Op)}):
+		case !s.lock.Ask(rma.Asked{Rank: source, Slot: r.Slot, Mode: rma.Mode(r.Op &^ rma.LockFirst),
+			First: r.Op&rma.LockFirst != 0}):
 			s.answer(source, r.Slot, rma.Senseless, 0)
 		default:
 			s.grant()
@@ -156,8 +160,12 @@ func (s *served) moves(source int32) pml.Follower {
 }
 
 // Follow implements pml.Follower.
-func (o *origin) Follow(pml.Status, error) {
-	if o.moving--; o.moving > 0 {
+func (o *origin) Follow(_ pml.Status, err error) {
+	if o.moving--; err != nil && !errors.Is(err, pml.ErrTruncate) { // that is of elements outside, which have no memory
+		o.s.Failed(o.rank, err)
+		return
+	}
+	if o.moving > 0 || o.s.gone[o.rank] {
 		return
 	}
 	waiting := o.flushes
@@ -196,6 +204,10 @@ func (s *served) grant() {
 
 // Failed implements pml.Handler.
 func (s *served) Failed(rank int32, _ error) {
+	if s.gone[rank] {
+		return
+	}
+	s.gone[rank] = true
 	delete(s.origins, rank)
 	waiting, had := s.lock.Failed(rank)
 	s.broken = s.broken || had

@@ -26,6 +26,7 @@ type Window struct {
 	mapped bool          // fixed when the window is made
 	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
 	own    Guard         // of this rank's memory, for requests
+	served *served       // nil: the window is mapped, and takes none
 
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
 	// window has been freed, and of a window that is not mapped.
@@ -92,13 +93,6 @@ func (w *Window) Mapped() bool { return w.mapped }
 
 // Size is the number of ranks.
 func (w *Window) Size() int { return w.group.Size }
-
-// Usable reports whether nobody has begun to free the window.
-func (w *Window) Usable() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state == inUse
-}
 
 // fail is the error of a call that a rank of the window is named in; ranks.Undefined: none is.
 func (w *Window) fail(op string, class error, rank int, format string, args ...any) error {
