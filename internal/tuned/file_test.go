@@ -135,8 +135,8 @@ func TestParseErrors(t *testing.T) {
 			`missing; write one of any, shm, net`,
 		`{"version": 1, "collectives": [{}` + strings.Repeat(`,{}`, mostLines) + `]}`: `at most 512 are read`,
 		`{"version": 1, "measured": {"cpu": "` + strings.Repeat("x", 201) +
-			`"}}`:     `measured: cpu or transport is longer`,
-		`{"version": 1}` + strings.Repeat(" ", mostText):                              `it is longer than 65536 bytes`,
+			`"}}`: `measured: cpu or transport is longer`,
+		`{"version": 1}` + strings.Repeat(" ", mostText): `it is longer than 65536 bytes`,
 	} {
 		f, err := Parse([]byte(text))
 		if f != nil || err == nil || !strings.Contains(err.Error(), want) {
