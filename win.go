@@ -196,7 +196,7 @@ func (w *Win[T]) Free() error {
 
 // there returns n elements from element at on, where they can be used as they are, and nothing is to be noted.
 func (w *Win[T]) there(rank int, at int64, n int) (elements []T, ok bool) {
-	if w == nil || w.winState == nil || !w.win.Open.Load() || uint(rank) >= uint(len(w.parts)) {
+	if w == nil || w.winState == nil || uint(rank) >= uint(len(w.parts)) || !w.win.Allowed(rank) {
 		return nil, false
 	}
 	p := w.parts[rank]

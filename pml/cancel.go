@@ -38,6 +38,8 @@ func (e *Engine) cancel(r *Request, why error) {
 		r.cancelBoth(e.path, why)
 	case r.op == opRounds:
 		e.schedules.cancel(r, why)
+	case r.op == opBoard:
+		e.boards.cancel(e, r, why)
 	case r.op == opProbe:
 		e.probers = without(e.probers, r)
 		e.endCancelled(r, why)

@@ -3,10 +3,13 @@ package window
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
 
@@ -15,41 +18,58 @@ import (
 const (
 	// lineGuard is the line behind those words: a lock that is held for the length of one operation on elements which
 	// no atomic step can update.
-	lineGuard = rma.Words
-	linesEach = int(lineGuard) + 1
+	lineGuard   = rma.Words
+	linesOfLock = int(lineGuard) + 1
 )
 
-func (p *part) line(i rma.Word) int { return p.place*linesEach + int(i) }
+// linesEach is how many lines a rank has, of so many: those of its lock, and of the signals that it gets (pscw.go).
+func linesEach(members int) int { return linesOfLock + int(signals)*linesOfSignal(members) }
+
+func (p *part) word(i rma.Word) *atomic.Uint64 { return &p.w.board.Lines[p.lines+int(i)].Word }
 
 // Load implements rma.Memory.
-func (p *part) Load(i rma.Word) uint64 { return p.w.board.Lines[p.line(i)].Word.Load() }
+func (p *part) Load(i rma.Word) uint64 { return p.word(i).Load() }
 
 // Add implements rma.Memory.
 func (p *part) Add(i rma.Word) uint64 {
-	n := p.w.board.Lines[p.line(i)].Word.Add(1)
+	n := p.word(i).Add(1)
 	if i != rma.Next { // for which no rank sleeps
-		p.w.board.Wake(p.line(i))
+		p.w.board.Wake(p.lines + int(i))
 	}
 	return n
 }
 
 // acquire returns when this rank has the lock of another one, or of itself. The error is that a member has failed: then
-// the lock may never come.
-func (w *Window) acquire(op string, rank int, mode rma.Mode) error {
+// the lock may never come. In mapped memory it may be that ctx has ended: then the lock is let go when it comes.
+func (w *Window) acquire(ctx context.Context, op string, rank int, mode rma.Mode) error {
 	if !w.mapped {
 		return w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(mode)}, nil, nil)
 	}
-	m := w.near[rank]
+	m := w.parts[rank]
 	ticket := rma.Enter(m)
-	if err := w.await(m.line(rma.Turn(mode)), ticket); err != nil {
-		return err
+	line := m.lines + int(rma.Turn(mode))
+	err := w.await(ctx, line, ticket, noRanks)
+	if err == nil {
+		rma.Entered(m, mode)
+	} else if ctx != nil && ctx.Err() != nil {
+		w.group.InBackground(op, func() error {
+			if err := w.await(nil, line, ticket, noRanks); err != nil {
+				return err
+			}
+			rma.Entered(m, mode)
+			rma.Leave(m, mode)
+			return nil
+		})
 	}
-	rma.Entered(m, mode)
-	return nil
+	return err
 }
 
-// await returns when a word is at least so much.
-func (w *Window) await(line int, least uint64) error {
+// noRanks is for a wait for a word that any member may raise: one that has returned has said whether it will.
+var noRanks = []int32{}
+
+// await returns when a word is at least so much. from are ranks of the world that have still to raise it: the wait ends
+// if one of them is gone, and not if another one is. For noRanks the failure of any member ends it.
+func (w *Window) await(ctx context.Context, line int, least uint64, from []int32) error {
 	word := &w.board.Lines[line].Word
 	if word.Load() >= least {
 		return nil
@@ -57,16 +77,29 @@ func (w *Window) await(line int, least uint64) error {
 	if !w.watched.Swap(true) {
 		w.board.WatchAll()
 	}
-	// One goroutine at a time sleeps at the board. Another one looks now and then whether it need not.
+	// One goroutine at a time sleeps at the board, and none once a member has failed. Others look now and then.
 	const most = time.Millisecond
-	for wait := time.Microsecond; !w.waits.TryLock(); wait = min(2*wait, most) {
-		time.Sleep(wait)
-		if word.Load() >= least {
+	for wait := time.Microsecond; ; wait = min(2*wait, most) {
+		if w.waits.TryLock() {
+			err := w.board.AwaitFrom(ctx, line, least, from)
+			w.waits.Unlock()
+			var failed *pml.PeerError
+			if len(from) == 0 || !errors.As(err, &failed) || slices.Contains(from, int32(failed.Rank)) {
+				return err
+			}
+		}
+		if time.Sleep(wait); word.Load() >= least {
 			return nil
 		}
+		if ctx != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for _, rank := range from {
+			if err := w.group.Engine.Gone(int(rank)); err != nil {
+				return err
+			}
+		}
 	}
-	defer w.waits.Unlock()
-	return w.board.Await(line, least)
 }
 
 // Lock opens an epoch at a rank; §12.5.3. If ctx ends first, the lock is let go when it comes.
@@ -74,9 +107,19 @@ func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) e
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Lock(int32(rank), mode) }); err != nil {
 		return err
 	}
-	err := w.locked(ctx, op, func() error { return w.acquire(op, rank, mode) }, func() { w.leave(op, rank, mode) })
-	if err == nil {
-		return nil
+	var err error
+	if w.mapped {
+		if err = w.acquire(ctx, op, rank, mode); err == nil {
+			w.holds.Add(1)
+			w.parts[rank].access.Store(accessLocked)
+			return nil
+		}
+	} else {
+		err = w.locked(ctx, op, func() error { return w.acquire(nil, op, rank, mode) },
+			func() { w.leave(op, rank, mode) })
+		if err == nil {
+			return nil
+		}
 	}
 	w.change(op, rank, func(e *rma.Epochs) error { _, err := e.Unlock(int32(rank)); return err })
 	return w.wrap(op, rank, err)
@@ -124,7 +167,9 @@ func (w *Window) leave(op string, rank int, mode rma.Mode) error {
 	if !w.mapped {
 		return w.askUnlock(op, rank)
 	}
-	rma.Leave(w.near[rank], mode)
+	w.parts[rank].access.Store(accessNone)
+	rma.Leave(w.parts[rank], mode)
+	w.holds.Add(-1)
 	return nil
 }
 
@@ -134,39 +179,44 @@ func (w *Window) LockAll(ctx context.Context) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).LockAll); err != nil {
 		return err
 	}
-	n := 0
-	release := func() {
-		if !w.mapped {
-			w.letGo(op)
-			return
-		}
-		for rank := range n {
-			rma.Leave(w.near[rank], rma.Shared)
-		}
-	}
-	err := w.locked(ctx, op, func() error {
-		if !w.mapped { // memory that this rank loads and stores itself; reach gets the other locks
+	var err error
+	if w.mapped {
+		err = w.acquireAll(ctx, op)
+	} else {
+		err = w.locked(ctx, op, func() error { // memory that this rank loads and stores itself; reach gets the other locks
 			for rank := range w.near {
 				if _, err := w.reach(op, rank); err != nil {
-					release()
+					w.letGo(op)
 					return err
 				}
 			}
 			return nil
-		}
-		for ; n < w.group.Size; n++ {
-			if err := w.acquire(op, n, rma.Shared); err != nil {
-				release()
-				return err
-			}
-		}
-		return nil
-	}, release)
+		}, func() { w.letGo(op) })
+	}
 	if err == nil {
 		return nil
 	}
 	w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll)
 	return w.wrap(op, ranks.Undefined, err)
+}
+
+// acquireAll gets a shared lock of each rank, or none.
+func (w *Window) acquireAll(ctx context.Context, op string) error {
+	for i := range w.parts {
+		if err := w.acquire(ctx, op, i, rma.Shared); err != nil {
+			w.leaveAll(i)
+			return err
+		}
+	}
+	w.holds.Add(1)
+	return nil
+}
+
+// leaveAll lets the shared locks of the first ranks go.
+func (w *Window) leaveAll(ranks int) {
+	for _, p := range w.parts[:ranks] {
+		rma.Leave(p, rma.Shared)
+	}
 }
 
 // UnlockAll ends the epoch of LockAll.
@@ -175,13 +225,12 @@ func (w *Window) UnlockAll() error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll); err != nil {
 		return err
 	}
-	if w.mapped {
-		for rank := range w.group.Size {
-			rma.Leave(w.near[rank], rma.Shared)
-		}
-		return nil
+	if !w.mapped {
+		return w.letGo(op)
 	}
-	return w.letGo(op)
+	w.leaveAll(len(w.parts))
+	w.holds.Add(-1)
+	return nil
 }
 
 // letGo lets all locks go that LockAll has got by request.
@@ -226,7 +275,7 @@ func (p *part) abandoned() error {
 func (p *part) tryGuard(f func()) bool {
 	word := &p.w.guard
 	if p.w.board != nil {
-		word = &p.w.board.Lines[p.line(lineGuard)].Word
+		word = p.word(lineGuard)
 	}
 	if !word.CompareAndSwap(0, 1) {
 		return false

@@ -50,7 +50,12 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 	} else if no := t.share(); no != nil {
 		return nil, no
 	}
-	w.mapped = w.board != nil && hosts.Len() == 1
+	if w.mapped = w.board != nil && hosts.Len() == 1; w.mapped {
+		for rank := range g.Size {
+			w.parts = append(w.parts, w.near[rank])
+		}
+		w.board.Holds = func() bool { return w.holds.Load() > 0 }
+	}
 	w.own = impatient{w.near[g.Rank]}
 	if !w.mapped {
 		w.serve() // before any rank hears that the window is made
@@ -140,7 +145,7 @@ func (s *sharing) members() []int32 {
 	return all
 }
 
-func (s *sharing) lines() int { return len(s.ranks) * linesEach }
+func (s *sharing) lines() int { return len(s.ranks) * linesEach(len(s.ranks)) }
 
 // layOut calls place with the offset and the length of the memory of each rank on the board, and returns the length of
 // all.
@@ -186,7 +191,8 @@ func (s *sharing) join() *agree.Veto {
 		}
 	}
 	s.layOut(func(i, at, n int) {
-		w.near[s.ranks[i]] = &part{w, s.ranks[i], w.board.Data[at : at+n : at+n], s.counts[i], i}
+		w.near[s.ranks[i]] = &part{w: w, rank: s.ranks[i], mem: w.board.Data[at : at+n : at+n], count: s.counts[i],
+			place: i, lines: i * linesEach(len(s.ranks))}
 	})
 	return nil
 }

@@ -25,6 +25,7 @@ type Window struct {
 	board  *pml.Board    // nil: this host's ranks share no memory
 	mapped bool          // fixed when the window is made
 	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
+	parts  []*part       // of all ranks, if the window is mapped
 	own    Guard         // of this rank's memory, for requests
 	served *served       // nil: the window is mapped, and takes none
 
@@ -37,9 +38,11 @@ type Window struct {
 	epochs rma.Epochs
 	state  state
 	far    map[int]*Remote // ranks that this one has asked for something
+	early  []int32         // ranks whose Post has been heard by a Start that has failed
 
 	waits   sync.Mutex    // held by the goroutine that waits at the board
 	watched atomic.Bool   // the ends of all members end waits at the board
+	holds   atomic.Int32  // locks of mapped memory that this rank has; that of LockAll counts once
 	guard   atomic.Uint64 // of the memory of this rank, if there is no board: see part.Guard
 	slots   atomic.Int32  // the number of the last tag
 	scratch sync.Pool     // *scratch
@@ -67,6 +70,22 @@ type part struct {
 	mem   []byte
 	count int64 // elements
 	place int   // of the rank on the board
+	lines int   // of the board, before those of the rank
+
+	// access says why an operation of this rank is allowed here, if the window is mapped, other than that Open is set.
+	access atomic.Uint32
+}
+
+// Values of part.access.
+const (
+	accessNone uint32 = iota
+	accessStarted
+	accessLocked
+)
+
+// Allowed reports whether an operation at a rank of a mapped window is allowed and nothing is to be noted of it.
+func (w *Window) Allowed(rank int) bool {
+	return w.Open.Load() || w.parts[rank].access.Load() != accessNone
 }
 
 type state uint8
