@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -16,10 +15,9 @@ import (
 // Each rank of a window has a lock, whose words (rma.Word) are lines of the board: any member takes a ticket there, and
 // sleeps until it has its turn. No message is sent, and the rank whose lock it is has no part in that.
 const (
-	// lineGuard is the line behind those words: a lock that is held for the length of one operation on elements which
-	// no atomic step can update.
-	lineGuard   = rma.Words
-	linesOfLock = int(lineGuard) + 1
+	lineAlone   = rma.Words     // behind those words: see guard.go
+	lineUsers   = rma.Words + 1 // likewise
+	linesOfLock = int(rma.Words) + 2
 )
 
 // linesEach is how many lines a rank has, of so many: those of its lock, and of the signals that it gets (pscw.go).
@@ -245,76 +243,6 @@ func (w *Window) letGo(op string) error {
 		return w.askUnlock(op, rank)
 	})
 }
-
-// Guard implements Guard. It waits while another rank is in the Guard.
-func (p *part) Guard(f func()) error {
-	for looks := 0; !p.tryGuard(f); looks++ {
-		if looks%1024 != 1023 {
-			continue
-		}
-		if err := p.abandoned(); err != nil {
-			return err
-		}
-		time.Sleep(time.Microsecond) // the holder has lost its CPU
-	}
-	return nil
-}
-
-// abandoned reports why the guard may never be free: a rank has failed, which may be its holder.
-func (p *part) abandoned() error {
-	if p.w.board == nil {
-		return nil
-	}
-	if i, _ := p.w.board.Failed(); i < 0 {
-		return nil
-	}
-	return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
-}
-
-// tryGuard is Guard that does not wait. It reports whether it has called f.
-func (p *part) tryGuard(f func()) bool {
-	word := &p.w.guard
-	if p.w.board != nil {
-		word = p.word(lineGuard)
-	}
-	if !word.CompareAndSwap(0, 1) {
-		return false
-	}
-	f()
-	word.Store(0)
-	return true
-}
-
-// impatient is a Guard that does not wait, for requests, which are handled under the engine's lock.
-type impatient struct{ *part }
-
-// Guard implements Guard.
-func (p impatient) Guard(f func()) error {
-	if p.tryGuard(f) {
-		return nil
-	}
-	if err := p.abandoned(); err != nil {
-		return err
-	}
-	return errBusy
-}
-
-var errBusy = errors.New("another rank is in the guard")
-
-// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. busy: nothing has been
-// done, since another rank is in the guard.
-func (w *Window) combine(op uint8, dst, src, before []byte) (ok, busy bool) {
-	ok, err := w.update.Update(op, dst, src, before, w.own)
-	return ok && err == nil, err == errBusy
-}
-
-// Update is Updater's for memory of a rank that is mapped here.
-func (w *Window) Update(call string, rank int, op uint8, dst, src, before []byte) error {
-	_, err := w.update.Update(op, dst, src, before, w.near[rank])
-	return w.group.Wrap(call, rank, ranks.Undefined, err)
-}
-
-func (w *Window) swap(dst, src, before []byte) bool { return w.update.Swap(dst, src, before) }
 
 // wrap names the call in an error of the engine.
 func (w *Window) wrap(op string, rank int, err error) error {

@@ -56,7 +56,7 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 		}
 		w.board.Holds = func() bool { return w.holds.Load() > 0 }
 	}
-	w.own = impatient{w.near[g.Rank]}
+	w.guards()
 	if !w.mapped {
 		w.serve() // before any rank hears that the window is made
 	}

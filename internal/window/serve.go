@@ -94,11 +94,16 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 			s.answer(source, r.Slot, rma.Done, len(mem))
 		}
 	case rma.Swap:
+		ok := r.N == 1 && len(elements) == 2*len(mem) && len(mem) <= 8
+		if inside && ok {
+			if ok, again = s.w.swap(mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
+				return true
+			}
+		}
 		switch {
 		case !inside:
 			s.answer(source, r.Slot, rma.Outside, 0)
-		case r.N != 1 || len(elements) != 2*len(mem) || len(mem) > 8 ||
-			!s.w.swap(mem, elements, s.out[rma.AnswerSize:][:len(mem)]):
+		case !ok:
 			s.answer(source, r.Slot, rma.Senseless, 0)
 		default:
 			s.answer(source, r.Slot, rma.Done, len(mem))

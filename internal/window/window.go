@@ -26,7 +26,8 @@ type Window struct {
 	mapped bool          // fixed when the window is made
 	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
 	parts  []*part       // of all ranks, if the window is mapped
-	own    Guard         // of this rank's memory, for requests
+	here   []*part       // those of near
+	own    *part         // this rank's
 	served *served       // nil: the window is mapped, and takes none
 
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
@@ -43,7 +44,8 @@ type Window struct {
 	waits   sync.Mutex    // held by the goroutine that waits at the board
 	watched atomic.Bool   // the ends of all members end waits at the board
 	holds   atomic.Int32  // locks of mapped memory that this rank has; that of LockAll counts once
-	guard   atomic.Uint64 // of the memory of this rank, if there is no board: see part.Guard
+	alone   atomic.Uint64 // of this rank, if there is no board: see guard
+	users   atomic.Uint64 // likewise
 	slots   atomic.Int32  // the number of the last tag
 	scratch sync.Pool     // *scratch
 }
@@ -51,17 +53,13 @@ type Window struct {
 // Updater makes atomic steps on elements, whose type it knows.
 type Updater interface {
 	// Update combines src with dst, each element in one step, and has before, unless it is nil, be the elements as they
-	// were. src may be empty: the operator does not use it. It reports false if there is no such operator. g is for
-	// elements that no atomic step of the CPU can update.
+	// were. src may be empty: the operator does not use it. It reports false if there is no such operator. The error is
+	// the Guard's.
 	Update(op uint8, dst, src, before []byte, g Guard) (bool, error)
 	// Swap sets the element dst to the second of two in src if it is the first, and has before be what it was. It
 	// reports false if that is not for such elements.
-	Swap(dst, src, before []byte) bool
+	Swap(dst, src, before []byte, g Guard) (bool, error)
 }
-
-// Guard calls f while no other rank is in the Guard of the same memory. f is short and does not panic. The error is
-// that f has not been called.
-type Guard interface{ Guard(f func()) error }
 
 // part is what a window has at one rank. It is the memory of the rank's lock (rma.Memory), and its Guard.
 type part struct {
@@ -71,6 +69,7 @@ type part struct {
 	count int64 // elements
 	place int   // of the rank on the board
 	lines int   // of the board, before those of the rank
+	guard
 
 	// access says why an operation of this rank is allowed here, if the window is mapped, other than that Open is set.
 	access atomic.Uint32
