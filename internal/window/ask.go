@@ -60,7 +60,7 @@ func (w *Window) reach(op string, rank int) (*Remote, error) {
 		r.known, r.count = true, int64(binary.LittleEndian.Uint64(count[:]))
 	}
 	w.mu.Lock()
-	all := w.epochs.LockedAll()
+	all := w.epochs.LocksAll()
 	w.mu.Unlock()
 	if all && !r.locked {
 		if err := w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared) | rma.LockFirst}, nil,

@@ -75,10 +75,7 @@ func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) e
 		return err
 	}
 	err := w.locked(ctx, op, func() error { return w.acquire(op, rank, mode) }, func() { w.leave(op, rank, mode) })
-	if err == nil {
-		return nil
-	}
-	w.change(op, rank, func(e *rma.Epochs) error { _, err := e.Unlock(int32(rank)); return err })
+	w.change(op, rank, func(e *rma.Epochs) error { e.LockReturns(int32(rank), err == nil); return nil })
 	return w.wrap(op, rank, err)
 }
 
@@ -162,10 +159,7 @@ func (w *Window) LockAll(ctx context.Context) error {
 		}
 		return nil
 	}, release)
-	if err == nil {
-		return nil
-	}
-	w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll)
+	w.change(op, ranks.Undefined, func(e *rma.Epochs) error { e.LockAllReturns(err == nil); return nil })
 	return w.wrap(op, ranks.Undefined, err)
 }
 

@@ -35,6 +35,7 @@ const (
 // Make makes a window whose communicator is g. All ranks of g call it while they make that.
 func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 	w := &Window{group: g, elem: s.Elem, update: s.Update, near: map[int]*part{}, far: map[int]*Remote{}}
+	w.epochs.Self = int32(g.Rank)
 	hosts := g.Hosts()
 	if n := hosts.Len(); n > 1 && s.Shared {
 		return nil, &agree.Veto{Class: mpierr.ErrUnavailable,
