@@ -210,6 +210,7 @@ func (e *Engine) Return() {
 	e.lock()
 	defer e.unlock()
 	e.links.vigil.returned, e.load.ended = true, true
+	e.windows.returned()
 	e.wait.isNot() // it may be armed for what is urgent alone
 	for _, p := range e.links.peers {
 		if p != nil {

@@ -87,12 +87,12 @@ func (w *Window) locked(ctx context.Context, op string, get func() error, releas
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	done := w.group.InBackground(op, get)
+	done := w.background(op, get)
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		w.group.InBackground(op, func() error {
+		w.background(op, func() error {
 			if err := <-done; err != nil {
 				return err
 			}
@@ -103,8 +103,8 @@ func (w *Window) locked(ctx context.Context, op string, get func() error, releas
 	}
 }
 
-// Unlock ends the epoch of Lock at a rank.
-func (w *Window) Unlock(rank int) error {
+// Unlock ends the epoch of Lock at a rank. If ctx ends first, the lock is let go when the rank answers.
+func (w *Window) Unlock(ctx context.Context, rank int) error {
 	var mode rma.Mode
 	err := w.change("Unlock", rank, func(e *rma.Epochs) (err error) {
 		mode, err = e.Unlock(int32(rank))
@@ -113,7 +113,15 @@ func (w *Window) Unlock(rank int) error {
 	if err != nil {
 		return err
 	}
-	return w.leave("Unlock", rank, mode)
+	return w.leaveWithin(ctx, "Unlock", rank, mode)
+}
+
+// leaveWithin is leave, which goes on in the background if ctx ends first.
+func (w *Window) leaveWithin(ctx context.Context, op string, rank int, mode rma.Mode) error {
+	if ctx == nil || w.mapped {
+		return w.leave(op, rank, mode)
+	}
+	return w.finish(ctx, op, rank, func() error { return w.leave(op, rank, mode) })
 }
 
 // leave ends the operations at a rank and lets its lock go.
@@ -164,7 +172,7 @@ func (w *Window) LockAll(ctx context.Context) error {
 }
 
 // UnlockAll ends the epoch of LockAll.
-func (w *Window) UnlockAll() error {
+func (w *Window) UnlockAll(ctx context.Context) error {
 	const op = "UnlockAll"
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll); err != nil {
 		return err
@@ -175,18 +183,25 @@ func (w *Window) UnlockAll() error {
 		}
 		return nil
 	}
-	return w.letGo(op)
+	if ctx == nil {
+		return w.letGo(op)
+	}
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op) })
 }
 
 // letGo lets all locks go that LockAll has got by request.
 func (w *Window) letGo(op string) error {
 	return w.eachRemote(func(rank int, r *Remote) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.locked {
+		w.mu.Lock()
+		has := r.locked
+		r.locked = false
+		if c := r.contact; c != nil && c.lock {
+			c.abandoned, r.contact = true, nil
+		}
+		w.mu.Unlock()
+		if !has {
 			return nil
 		}
-		r.locked = false
 		return w.askUnlock(op, rank)
 	})
 }
