@@ -163,16 +163,16 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 		w.win.Leave()
 		return nil
 	}
-	mem, far, err := w.win.Operation(call, rank, at, n)
+	mem, far, err := w.win.Operation(w.ctx, call, rank, at, n)
 	switch {
 	case err != nil:
 		return err
 	case far == nil:
 		return w.win.Update(call, rank, uint8(o.is), mem, bytesOf(src), bytesOf(result))
 	case result == nil:
-		return w.win.Accumulate(call, far, rank, at, uint8(o.is), bytesOf(src))
+		return w.win.Accumulate(w.ctx, call, far, rank, at, uint8(o.is), bytesOf(src))
 	}
-	return w.win.Fetch(call, rank, at, uint8(o.is), bytesOf(src), bytesOf(result))
+	return w.win.Fetch(w.ctx, call, rank, at, uint8(o.is), bytesOf(src), bytesOf(result))
 }
 
 // fetchAll updates dst, of which src and result, which may be nil, have the length.
@@ -275,11 +275,11 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 	buf := w.pairs.Get().(*[4]T)
 	defer w.pairs.Put(buf)
 	buf[0], buf[1], buf[2] = before, after, zero
-	mem, far, err := w.win.Operation(call, rank, at, 1)
+	mem, far, err := w.win.Operation(w.ctx, call, rank, at, 1)
 	switch {
 	case err != nil:
 	case far != nil:
-		err = w.win.Swap(call, rank, at, bytesOf(buf[:2]), bytesOf(buf[2:3]))
+		err = w.win.Swap(w.ctx, call, rank, at, bytesOf(buf[:2]), bytesOf(buf[2:3]))
 	default:
 		err = w.win.SwapHere(call, rank, mem, bytesOf(buf[:2]), bytesOf(buf[2:3]))
 	}

@@ -157,29 +157,3 @@ func TestPostStartAfterReturn(t *testing.T) {
 		})
 	})
 }
-
-// A rank that returns with a lock never lets it go: ranks that wait for it hear of that.
-func TestReturnWithLock(t *testing.T) {
-	for name, lock := range map[string]func(*Win[int]) error{
-		"Lock":    func(win *Win[int]) error { return win.Lock(0, Exclusive) },
-		"LockAll": (*Win[int]).LockAll,
-	} {
-		t.Run(name, func(t *testing.T) {
-			overLoop(t)(3, func(w *Comm) {
-				win := ok(WinAlloc[int](w, 1))
-				if w.Rank() == 2 {
-					must(lock(win))
-					sendSignal(w, 0)
-					return
-				}
-				if w.Rank() == 0 {
-					awaitSignal(w, 2)
-					sendSignal(w, 1)
-				} else {
-					awaitSignal(w, 0)
-				}
-				is(win.Lock(0, Exclusive), ErrPeerFailed)
-			})
-		})
-	}
-}

@@ -248,6 +248,8 @@ func (b *Board) failure() error {
 	switch {
 	case i < 0:
 		return nil
+	case string(why) == whyReturned:
+		return &PeerError{int(b.members[i]), ErrReturned}
 	case len(why) > 0:
 		return &BoardError{int(b.members[i]), why}
 	}

@@ -16,6 +16,9 @@ func (r *Request) Cancel() error {
 	if r.state != stActive && r.state != stDone {
 		return r.checkWaitable()
 	}
+	if r.op == opProxy {
+		return errProxyNotCancelled
+	}
 	if r.op == opRounds {
 		return errNotCancelled
 	}
@@ -40,6 +43,8 @@ func (e *Engine) cancel(r *Request, why error) {
 		e.schedules.cancel(r, why)
 	case r.op == opBoard:
 		e.boards.cancel(e, r, why)
+	case r.op == opProxy:
+		e.cancelProxy(r, why)
 	case r.op == opProbe:
 		e.probers = without(e.probers, r)
 		e.endCancelled(r, why)

@@ -216,12 +216,16 @@ func (b *Board) raisers() []int32 {
 	return b.members[owner:][:1]
 }
 
+// whyReturned is what a board is told of a member that has returned while others wait for it.
+const whyReturned = "it has returned"
+
 // leave is called when this rank makes no call any more: a member that waits for one would wait for ever.
 func (s *boards) leave(e *Engine) {
 	for _, b := range s.all {
 		if b.Holds != nil && b.Holds() {
 			me := int32(e.cfg.Rank)
-			b.fail(slices.Index(b.members, me), &PeerError{int(me), ErrReturned})
+			b.Fail(slices.Index(b.members, me), []byte(whyReturned))
+			b.end(&PeerError{int(me), ErrReturned})
 		}
 	}
 }
@@ -234,6 +238,7 @@ func (e *Engine) Return() {
 	defer e.unlock()
 	e.links.vigil.returned, e.load.ended = true, true
 	e.boards.leave(e)
+	e.windows.returned()
 	e.wait.isNot() // it may be armed for what is urgent alone
 	for _, p := range e.links.peers {
 		if p != nil {

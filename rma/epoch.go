@@ -32,20 +32,28 @@ const (
 // exposure epoch allows theirs at this rank. A method that returns an error has changed nothing. The error says which
 // epoch is open, and which call is due.
 type Epochs struct {
+	Self int32 // this rank, whose own memory must not be locked by it while it is exposed (§12.5.3)
+
 	access access
 	group  []int32        // of Start, sorted. Invariant: not nil ⇒ access is accessStarted
 	locks  map[int32]Mode // Invariant: not empty ⇔ access is accessLocked
 	posted []int32        // of Post, sorted; nil: there is no exposure epoch
+
+	// A Lock or LockAll that has not returned yet does not have its locks. Other goroutines call methods meanwhile.
+	asked    map[int32]bool // the ranks of such Locks. Invariant: a part of locks
+	askedAll bool           // Invariant: access is accessAll
 }
 
 // All reports whether operations at all ranks are allowed, and nothing is to be noted of one.
-func (e *Epochs) All() bool { return e.access == accessAll || e.access == accessFenced }
+func (e *Epochs) All() bool { return e.LockedAll() || e.access == accessFenced }
 
 // Operation notes an operation at a rank of the window.
 func (e *Epochs) Operation(rank int32) error {
 	switch e.access {
-	case accessAll, accessFenced:
+	case accessFenced:
 		return nil
+	case accessAll:
+		return e.returned(rank)
 	case accessFence:
 		e.access = accessFenced
 		return nil
@@ -59,9 +67,20 @@ func (e *Epochs) Operation(rank int32) error {
 		if e.locks[rank] == Unlocked {
 			return fmt.Errorf("rank %d is not locked; %s", rank, e.open("Lock"))
 		}
-		return nil
+		return e.returned(rank)
 	}
 	return fmt.Errorf("%s", e.open("Fence, Start, Lock or LockAll"))
+}
+
+// returned reports that the Lock of a rank, or LockAll, has not returned.
+func (e *Epochs) returned(rank int32) error {
+	switch {
+	case e.askedAll:
+		return fmt.Errorf("LockAll has not returned yet; wait for it first")
+	case e.asked[rank]:
+		return fmt.Errorf("Lock of rank %d has not returned yet; wait for it first", rank)
+	}
+	return nil
 }
 
 // open says which access epoch is open, and which call is due: opener, which opens the epoch that the caller needs, or
@@ -80,11 +99,14 @@ func (e *Epochs) open(opener string) string {
 			ranks = append(ranks, r)
 		}
 		slices.Sort(ranks)
-		if opener != "Lock" {
-			opener = "Unlock"
+		if opener == "Lock" {
+			return fmt.Sprintf("Lock has opened an epoch at %s; call Lock for this rank too", list(ranks))
 		}
-		return fmt.Sprintf("Lock has opened an epoch at %s; call %s first", list(ranks), opener)
+		return fmt.Sprintf("Lock has opened an epoch at %s; call Unlock first", list(ranks))
 	case accessAll:
+		if e.askedAll {
+			return "LockAll has not returned yet; wait for it first"
+		}
 		return "LockAll has opened an epoch; call UnlockAll first"
 	}
 	return fmt.Sprintf("no epoch is open; call %s first", opener)
@@ -130,14 +152,16 @@ func (e *Epochs) Complete() (group []int32, err error) {
 	return group, nil
 }
 
-// Post opens an exposure epoch for the ranks of a group; §12.5.2. Memory that is locked must not be exposed (§12.5.3),
-// and LockAll locks the caller's own memory too.
+// Post opens an exposure epoch for the ranks of a group; §12.5.2. LockAll locks the caller's own memory too.
 func (e *Epochs) Post(group []int32) error {
 	switch {
 	case e.posted != nil:
 		return fmt.Errorf("Post has opened an epoch for %s already; call Wait first", list(e.posted))
 	case e.access == accessFenced || e.access == accessAll:
 		return fmt.Errorf("%s", e.open(""))
+	case e.locks[e.Self] != Unlocked:
+		return fmt.Errorf("the caller has %v of its own memory, which Post would expose; call Unlock first",
+			e.locks[e.Self])
 	}
 	e.posted = sorted(group)
 	return nil
@@ -166,15 +190,33 @@ func (e *Epochs) Lock(rank int32, m Mode) error {
 		if err := e.idle(); err != nil {
 			return err
 		}
+	} else if err := e.returned(rank); err != nil {
+		return err
 	} else if has := e.locks[rank]; has != Unlocked {
 		return fmt.Errorf("the caller has %v of rank %d already; call Unlock first", has, rank)
 	}
+	if rank == e.Self && e.posted != nil {
+		return fmt.Errorf("Post has exposed this rank's own memory to %s; call Wait first", list(e.posted))
+	}
 	if e.locks == nil {
-		e.locks = map[int32]Mode{}
+		e.locks, e.asked = map[int32]Mode{}, map[int32]bool{}
 	}
 	e.access = accessLocked
-	e.locks[rank] = m
+	e.locks[rank], e.asked[rank] = m, true
 	return nil
+}
+
+// LockReturns is called when the Lock of a rank is about to return. has: with the lock; otherwise there is no epoch.
+func (e *Epochs) LockReturns(rank int32, has bool) {
+	if delete(e.asked, rank); !has {
+		e.unlocked(rank)
+	}
+}
+
+func (e *Epochs) unlocked(rank int32) {
+	if delete(e.locks, rank); len(e.locks) == 0 && e.access == accessLocked {
+		e.access = accessNone
+	}
 }
 
 // Unlock ends the epoch of Lock at a rank, and returns the lock's mode.
@@ -183,10 +225,21 @@ func (e *Epochs) Unlock(rank int32) (Mode, error) {
 	if m == Unlocked {
 		return m, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
 	}
-	if delete(e.locks, rank); len(e.locks) == 0 {
-		e.access = accessNone
+	if err := e.returned(rank); err != nil {
+		return Unlocked, err
 	}
+	e.unlocked(rank)
 	return m, nil
+}
+
+// Locked are the ranks of which Lock has got the lock, in no order.
+func (e *Epochs) Locked() (all []int) {
+	for rank := range e.locks {
+		if !e.asked[rank] {
+			all = append(all, int(rank))
+		}
+	}
+	return all
 }
 
 // LockAll opens an access epoch at all ranks; §12.5.3.
@@ -197,17 +250,30 @@ func (e *Epochs) LockAll() error {
 	if e.posted != nil { // see Post
 		return fmt.Errorf("Post has opened an epoch for %s; call Wait first", list(e.posted))
 	}
-	e.access = accessAll
+	e.access, e.askedAll = accessAll, true
 	return nil
 }
 
-// LockedAll reports whether LockAll has opened the access epoch.
-func (e *Epochs) LockedAll() bool { return e.access == accessAll }
+// LockAllReturns is called when LockAll is about to return. has: with the locks; otherwise there is no epoch.
+func (e *Epochs) LockAllReturns(has bool) {
+	if e.askedAll = false; !has && e.access == accessAll {
+		e.access = accessNone
+	}
+}
+
+// LockedAll reports whether LockAll has opened the access epoch, and has returned.
+func (e *Epochs) LockedAll() bool { return e.access == accessAll && !e.askedAll }
+
+// LocksAll reports whether LockAll has been called: it has all locks, or is to get them.
+func (e *Epochs) LocksAll() bool { return e.access == accessAll }
 
 // UnlockAll ends the epoch of LockAll.
 func (e *Epochs) UnlockAll() error {
 	if e.access != accessAll {
 		return fmt.Errorf("LockAll has opened no epoch; %s", e.open("LockAll"))
+	}
+	if e.askedAll {
+		return e.returned(0)
 	}
 	e.access = accessNone
 	return nil
@@ -215,16 +281,22 @@ func (e *Epochs) UnlockAll() error {
 
 // Flush reports why operations at a rank cannot be flushed, which is for epochs of Lock and LockAll; §12.5.4.
 func (e *Epochs) Flush(rank int32) error {
-	if e.access == accessAll || e.locks[rank] != Unlocked {
-		return nil
+	switch {
+	case e.access == accessAll || e.locks[rank] != Unlocked:
+		return e.returned(rank)
+	case e.access == accessLocked:
+		return fmt.Errorf("rank %d is not locked; %s", rank, e.open("Lock"))
 	}
-	return fmt.Errorf("neither Lock nor LockAll has opened an epoch at rank %d; %s", rank, e.open("Lock"))
+	return fmt.Errorf("neither Lock nor LockAll has opened an epoch at rank %d; %s", rank, e.open("Lock or LockAll"))
 }
 
 // FlushAll is Flush of all ranks at which an epoch is open.
 func (e *Epochs) FlushAll() error {
-	if e.access == accessAll || e.access == accessLocked {
+	switch e.access {
+	case accessLocked:
 		return nil
+	case accessAll:
+		return e.returned(0)
 	}
 	return fmt.Errorf("neither Lock nor LockAll has opened an epoch; %s", e.open("Lock or LockAll"))
 }

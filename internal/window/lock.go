@@ -50,7 +50,7 @@ func (w *Window) acquire(ctx context.Context, op string, rank int, mode rma.Mode
 	if err == nil {
 		rma.Entered(m, mode)
 	} else if ctx != nil && ctx.Err() != nil {
-		w.group.InBackground(op, func() error {
+		w.background(op, func() error {
 			if err := w.await(nil, line, ticket, noRanks); err != nil {
 				return err
 			}
@@ -110,16 +110,12 @@ func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) e
 		if err = w.acquire(ctx, op, rank, mode); err == nil {
 			w.holds.Add(1)
 			w.parts[rank].access.Store(accessLocked)
-			return nil
 		}
 	} else {
 		err = w.locked(ctx, op, func() error { return w.acquire(nil, op, rank, mode) },
 			func() { w.leave(op, rank, mode) })
-		if err == nil {
-			return nil
-		}
 	}
-	w.change(op, rank, func(e *rma.Epochs) error { _, err := e.Unlock(int32(rank)); return err })
+	w.change(op, rank, func(e *rma.Epochs) error { e.LockReturns(int32(rank), err == nil); return nil })
 	return w.wrap(op, rank, err)
 }
 
@@ -131,12 +127,12 @@ func (w *Window) locked(ctx context.Context, op string, get func() error, releas
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	done := w.group.InBackground(op, get)
+	done := w.background(op, get)
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		w.group.InBackground(op, func() error {
+		w.background(op, func() error {
 			if err := <-done; err != nil {
 				return err
 			}
@@ -147,8 +143,8 @@ func (w *Window) locked(ctx context.Context, op string, get func() error, releas
 	}
 }
 
-// Unlock ends the epoch of Lock at a rank.
-func (w *Window) Unlock(rank int) error {
+// Unlock ends the epoch of Lock at a rank. If ctx ends first, the lock is let go when the rank answers.
+func (w *Window) Unlock(ctx context.Context, rank int) error {
 	var mode rma.Mode
 	err := w.change("Unlock", rank, func(e *rma.Epochs) (err error) {
 		mode, err = e.Unlock(int32(rank))
@@ -157,7 +153,15 @@ func (w *Window) Unlock(rank int) error {
 	if err != nil {
 		return err
 	}
-	return w.leave("Unlock", rank, mode)
+	return w.leaveWithin(ctx, "Unlock", rank, mode)
+}
+
+// leaveWithin is leave, which goes on in the background if ctx ends first.
+func (w *Window) leaveWithin(ctx context.Context, op string, rank int, mode rma.Mode) error {
+	if ctx == nil || w.mapped {
+		return w.leave(op, rank, mode)
+	}
+	return w.finish(ctx, op, rank, func() error { return w.leave(op, rank, mode) })
 }
 
 // leave ends the operations at a rank and lets its lock go.
@@ -191,10 +195,7 @@ func (w *Window) LockAll(ctx context.Context) error {
 			return nil
 		}, func() { w.letGo(op) })
 	}
-	if err == nil {
-		return nil
-	}
-	w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll)
+	w.change(op, ranks.Undefined, func(e *rma.Epochs) error { e.LockAllReturns(err == nil); return nil })
 	return w.wrap(op, ranks.Undefined, err)
 }
 
@@ -218,28 +219,35 @@ func (w *Window) leaveAll(ranks int) {
 }
 
 // UnlockAll ends the epoch of LockAll.
-func (w *Window) UnlockAll() error {
+func (w *Window) UnlockAll(ctx context.Context) error {
 	const op = "UnlockAll"
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll); err != nil {
 		return err
 	}
-	if !w.mapped {
+	if w.mapped {
+		w.leaveAll(len(w.parts))
+		w.holds.Add(-1)
+		return nil
+	}
+	if ctx == nil {
 		return w.letGo(op)
 	}
-	w.leaveAll(len(w.parts))
-	w.holds.Add(-1)
-	return nil
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op) })
 }
 
 // letGo lets all locks go that LockAll has got by request.
 func (w *Window) letGo(op string) error {
 	return w.eachRemote(func(rank int, r *Remote) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.locked {
+		w.mu.Lock()
+		has := r.locked
+		r.locked = false
+		if c := r.contact; c != nil && c.lock {
+			c.abandoned, r.contact = true, nil
+		}
+		w.mu.Unlock()
+		if !has {
 			return nil
 		}
-		r.locked = false
 		return w.askUnlock(op, rank)
 	})
 }

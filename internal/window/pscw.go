@@ -38,8 +38,8 @@ func (p *part) bit(s signal, from *part) (word *atomic.Uint64, mask uint64) {
 	return &p.w.board.Lines[p.arrivals(s)+1+from.place/64].Word, 1 << (from.place % 64)
 }
 
-// give gives a signal to each rank of a group. No rank waits for a receiver.
-func (w *Window) give(ctx context.Context, op string, s signal, group []int32) error {
+// tell gives a signal to each rank of a group. No rank waits for a receiver.
+func (w *Window) tell(ctx context.Context, op string, s signal, group []int32) error {
 	if w.mapped {
 		me := w.parts[w.group.Rank]
 		for _, r := range group {
@@ -190,7 +190,7 @@ func (w *Window) Complete() error {
 			err = failed
 		}
 	}
-	return errors.Join(err, w.give(nil, op, completed, group)) // other ranks wait for it, whatever ctx says
+	return errors.Join(err, w.tell(nil, op, completed, group)) // other ranks wait for it, whatever ctx says
 }
 
 // Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank.
@@ -199,7 +199,7 @@ func (w *Window) Post(ctx context.Context, group []int32) error {
 	if err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error { return e.Post(group) }); err != nil {
 		return err
 	}
-	return w.give(ctx, op, posted, group)
+	return w.tell(ctx, op, posted, group)
 }
 
 // Wait ends the epoch of Post when the ranks of its group have called Complete, or are gone.

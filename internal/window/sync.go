@@ -18,7 +18,10 @@ func (w *Window) Fence(ctx context.Context) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).Fence); err != nil {
 		return err
 	}
-	return errors.Join(w.flushAll(op), w.barrier(ctx, op)) // other ranks count on this one, also after an error
+	if ctx == nil || w.mapped {
+		return errors.Join(w.flushAll(op), w.barrier(ctx, op)) // other ranks count on this one, also after an error
+	}
+	return w.finish(ctx, op, ranks.Undefined, func() error { return errors.Join(w.flushAll(op), w.barrier(nil, op)) })
 }
 
 // barrier returns when all ranks have called it. An operation that a rank has made before is there for all ranks then.
@@ -40,41 +43,41 @@ func (w *Window) nothing(rank int) bool {
 }
 
 // Flush returns when this rank's operations at a rank are complete there; §12.5.4. In mapped memory they are.
-func (w *Window) Flush(op string, rank int) error {
+func (w *Window) Flush(ctx context.Context, op string, rank int) error {
 	if w.nothing(rank) {
 		return nil
 	}
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil {
 		return err
 	}
-	return w.flush(op, rank)
+	return w.flushWithin(ctx, op, rank)
 }
 
 // FlushAll is Flush of all ranks.
-func (w *Window) FlushAll(op string) error {
+func (w *Window) FlushAll(ctx context.Context, op string) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
 		return err
 	}
-	return w.flushAll(op)
+	return w.flushAllWithin(ctx, op)
 }
 
 // FlushLocal returns when the buffers of this rank's operations at a rank are the caller's again.
-func (w *Window) FlushLocal(op string, rank int) error {
+func (w *Window) FlushLocal(ctx context.Context, op string, rank int) error {
 	if w.nothing(rank) {
 		return nil
 	}
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil || w.mapped {
 		return err
 	}
-	return w.settled(op, rank)
+	return w.settled(ctx, op, rank)
 }
 
 // FlushLocalAll is FlushLocal of all ranks.
-func (w *Window) FlushLocalAll(op string) error {
+func (w *Window) FlushLocalAll(ctx context.Context, op string) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
 		return err
 	}
-	return w.eachRemote(func(rank int, _ *Remote) error { return w.settled(op, rank) })
+	return w.eachRemote(func(rank int, _ *Remote) error { return w.settled(ctx, op, rank) })
 }
 
 // Sync orders the loads and stores of this rank; §12.5.4. Taking the lock does.
@@ -98,7 +101,23 @@ func (w *Window) Free(ctx context.Context) (first bool, err error) {
 	}
 	w.Open.Store(false)
 	w.passive.Store(false)
-	return true, errors.Join(w.flushAll(op), w.barrier(ctx, op))
+	end := func() error {
+		w.awaitLate()
+		return errors.Join(w.flushAll(op), w.barrier(nil, op))
+	}
+	switch {
+	case ctx == nil:
+		return true, end()
+	case w.mapped:
+		return true, w.barrier(ctx, op)
+	}
+	done := w.group.InBackground(op, end) // for which Free does not wait, unlike background
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return true, w.wrap(op, ranks.Undefined, err)
 }
 
 // Close gives the memory back when no message of another rank touches it: such a rank may live although Free has
@@ -121,7 +140,7 @@ func (w *Window) Close() {
 
 // Notify sends a note to a rank, behind this rank's operations there.
 func (w *Window) Notify(ctx context.Context, op string, rank int, note []byte) error {
-	if err := w.flush(op, rank); err != nil {
+	if err := w.flushWithin(ctx, op, rank); err != nil {
 		return err
 	}
 	err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(rank), tagNote, note, pml.Standard)
@@ -133,9 +152,22 @@ func (w *Window) WaitNote(ctx context.Context, op string, note []byte) (rank int
 	if err := w.change(op, ranks.Undefined, func(*rma.Epochs) error { return nil }); err != nil {
 		return ranks.Undefined, err
 	}
-	st, err := w.group.Engine.Recv(ctx, w.messages(), pml.AnySource, tagNote, note)
-	if err != nil {
-		return ranks.Undefined, w.group.Wrap(op, ranks.Undefined, ranks.Undefined, err)
+	for {
+		st, err := w.group.Engine.Recv(ctx, w.messages(), pml.AnySource, tagNote, note)
+		if err != nil && !errors.Is(err, pml.ErrTruncate) {
+			return ranks.Undefined, w.wrap(op, ranks.Undefined, err)
+		}
+		size := st.Bytes
+		if long := new(pml.TruncateError); errors.As(err, &long) {
+			size = long.Size
+		}
+		switch rank = w.group.RankOf(st.Source); {
+		case rank < 0: // of no rank of the window
+		case size != int64(len(note)):
+			return rank, w.fail(op, mpierr.ErrAborted, rank, "the rank has sent a note of %d bytes; a note has %d",
+				size, len(note))
+		default:
+			return rank, nil
+		}
 	}
-	return w.group.RankOf(st.Source), nil
 }

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,8 @@ type Window struct {
 	state  state
 	far    map[int]*Remote // ranks that this one has asked for something
 	early  []int32         // ranks whose Post has been heard by a Start that has failed
+	late   int             // calls that go on after their callers' contexts have ended
+	onTime chan struct{}   // is closed when late is 0; nil: Free does not wait
 
 	waits   sync.Mutex    // held by the goroutine that waits at the board
 	watched atomic.Bool   // the ends of all members end waits at the board
@@ -145,14 +148,14 @@ func (w *Window) usable(op string, rank int) error {
 
 // Operation reports why an operation of n elements from element at on, at a rank, cannot be made, and notes it
 // otherwise. It returns the memory of these elements, or, if that is not mapped here, nil and the rank.
-func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *Remote, error) {
+func (w *Window) Operation(ctx context.Context, op string, rank int, at int64, n int) ([]byte, *Remote, error) {
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) }); err != nil {
 		return nil, nil, err
 	}
 	var r *Remote
 	if !w.mapped {
 		var err error
-		if r, err = w.reach(op, rank); err != nil {
+		if r, err = w.reachWithin(ctx, op, rank); err != nil {
 			return nil, nil, err
 		}
 	}
