@@ -257,10 +257,12 @@ func TestFreeAfterContexts(t *testing.T) {
 					must(win.Unlock(0))
 				} else {
 					awaitSignal(w, 0)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-					err := win.WithContext(ctx).Lock(0, Exclusive)
-					cancel()
-					check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+					for range 20 { // which get the lock one by one when rank 0 lets it go
+						ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond/10)
+						err := win.WithContext(ctx).Lock(0, Exclusive)
+						cancel()
+						check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+					}
 					sendSignal(w, 0)
 				}
 				must(win.Free())
@@ -376,6 +378,50 @@ func TestManyOperations(t *testing.T) {
 			must(Barrier(w))
 			must(win.Free())
 		})
+	})
+}
+
+// A rank asks for no more than the rank that is asked takes: further calls wait until that has answered.
+func TestLimitsAreKept(t *testing.T) {
+	f := &frozen{make(chan struct{}), make(chan struct{})}
+	overLoop(t)(2, func(w *Comm) {
+		c, mem := ok(w.Dup()), make([]int64, 2000)
+		win := ok(WinCreate(w, mem))
+		if w.Rank() == 1 {
+			freezes(c, f)
+			sendSignal(w, 0)
+			<-f.over
+			must(Barrier(w))
+			must(win.Free())
+			must(c.Free())
+			return
+		}
+		awaitSignal(w, 1)
+		must(win.Lock(1, Shared))
+		must(win.Put(mem[:1], 1, 0))
+		must(win.Flush(1))
+		func() {
+			defer close(f.over)
+			freeze(c, 1, f)
+			for range rma.AsksMost + 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Microsecond)
+				_, err := win.WithContext(ctx).FetchOp(Sum, 1, 1, 0)
+				cancel()
+				check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+			}
+		}()
+		asked := ok(win.FetchOp(NoOp, 0, 1, 0))
+		check(asked <= rma.AsksMost, "%d FetchOps go to a rank that does nothing", asked)
+		before := w.Stats().EagerSent
+		for range 2 * rma.MovesMost {
+			must(win.Get(mem[:1], 1, 0))
+		}
+		must(win.Flush(1))
+		same(w.Stats().EagerSent-before, 2*rma.MovesMost+2) // with one Flush in the middle
+		must(win.Unlock(1))
+		must(Barrier(w))
+		must(win.Free())
+		must(c.Free())
 	})
 }
 
