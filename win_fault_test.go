@@ -123,13 +123,12 @@ func TestContextEndsOperations(t *testing.T) {
 			f := &frozen{make(chan struct{}), make(chan struct{})}
 			run(2, func(w *Comm) {
 				c := ok(w.Dup())
-				win := ok(WinCreate(w, make([]int64, n)))
+				win := ok(WinCreate(w, make([]int64, 3+2*n))) // for atomic steps, for RGet and for RPut
 				if w.Rank() == 1 {
 					freezes(c, f)
 					sendSignal(w, 0)
 					<-f.over
 					awaitSignal(w, 0)
-					same(win.Local()[1], 3)
 					must(win.Free())
 					must(c.Free())
 					return
@@ -142,14 +141,20 @@ func TestContextEndsOperations(t *testing.T) {
 				}
 				must(win.Put([]int64{1}, 1, 0))
 				must(win.Flush(1))
-				calls, dst, before := 0, make([]int64, n), make([]int64, 1)
+				calls, dst, src, before := 0, make([]int64, n), make([]int64, n), make([]int64, 1)
 				ended := func(call func(win *Win[int64]) error) {
 					calls++
-					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
 					defer cancel()
 					err := call(win.WithContext(ctx))
 					check(errors.Is(err, context.DeadlineExceeded), "call %d: the error is %v", calls, err)
 					check(strings.HasPrefix(err.Error(), "mpi: "), "call %d: %v", calls, err)
+				}
+				wait := func(r *Request, err error) error {
+					if err != nil { // the context has ended that early
+						return err
+					}
+					return second(r.Wait())
 				}
 				var puts, gets *Request
 				func() {
@@ -161,13 +166,13 @@ func TestContextEndsOperations(t *testing.T) {
 					must(win.Put([]int64{4}, 1, 2))
 					ended(func(win *Win[int64]) error { return win.Flush(1) })
 					ended(func(win *Win[int64]) error { return win.FlushAll() })
-					must(win.Get(dst, 1, 0))
+					must(win.Get(dst, 1, 3))
 					ended(func(win *Win[int64]) error { return win.FlushLocal(1) })
 					ended(func(win *Win[int64]) error { return win.FlushLocalAll() })
 					ended(func(win *Win[int64]) error { return win.Flush(1) })
-					ended(func(win *Win[int64]) error { return second(ok(win.RGet(dst, 1, 0)).Wait()) })
-					ended(func(win *Win[int64]) error { return second(ok(win.RPut(make([]int64, n-3), 1, 3)).Wait()) })
-					gets, puts = ok(win.RGet(dst, 1, 0)), ok(win.RPut(make([]int64, n-3), 1, 3))
+					ended(func(win *Win[int64]) error { return wait(win.RGet(dst, 1, 3)) })
+					ended(func(win *Win[int64]) error { return wait(win.RPut(src, 1, 3+n)) })
+					gets, puts = ok(win.RGet(dst, 1, 3)), ok(win.RPut(src, 1, 3+n))
 					ended(func(win *Win[int64]) error {
 						if unlock {
 							return win.Unlock(1)
@@ -180,8 +185,10 @@ func TestContextEndsOperations(t *testing.T) {
 				is(win.Unlock(1), ErrEpoch)
 				is(win.UnlockAll(), ErrEpoch)
 				must(win.Lock(1, Exclusive)) // behind the lock that was let go
+				steps := ok(win.FetchOp(NoOp, 0, 1, 1))
+				check(steps >= 0 && steps <= 3, "3 steps, each of which is made once or not, give %d", steps)
 				for i := range 100 {
-					same(ok(win.FetchOp(NoOp, 0, 1, int64(i%3))), []int64{1, 3, 4}[i%3])
+					same(ok(win.FetchOp(NoOp, 0, 1, int64(i%3))), []int64{1, steps, 4}[i%3])
 				}
 				must(win.Unlock(1))
 				sendSignal(w, 1)
@@ -257,10 +264,12 @@ func TestFreeAfterContexts(t *testing.T) {
 					must(win.Unlock(0))
 				} else {
 					awaitSignal(w, 0)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-					err := win.WithContext(ctx).Lock(0, Exclusive)
-					cancel()
-					check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+					for range 20 { // which get the lock one by one when rank 0 lets it go
+						ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond/10)
+						err := win.WithContext(ctx).Lock(0, Exclusive)
+						cancel()
+						check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+					}
 					sendSignal(w, 0)
 				}
 				must(win.Free())
@@ -376,6 +385,50 @@ func TestManyOperations(t *testing.T) {
 			must(Barrier(w))
 			must(win.Free())
 		})
+	})
+}
+
+// A rank asks for no more than the rank that is asked takes: further calls wait until that has answered.
+func TestLimitsAreKept(t *testing.T) {
+	f := &frozen{make(chan struct{}), make(chan struct{})}
+	overLoop(t)(2, func(w *Comm) {
+		c, mem := ok(w.Dup()), make([]int64, 2000)
+		win := ok(WinCreate(w, mem))
+		if w.Rank() == 1 {
+			freezes(c, f)
+			sendSignal(w, 0)
+			<-f.over
+			must(Barrier(w))
+			must(win.Free())
+			must(c.Free())
+			return
+		}
+		awaitSignal(w, 1)
+		must(win.Lock(1, Shared))
+		must(win.Put(mem[:1], 1, 0))
+		must(win.Flush(1))
+		func() {
+			defer close(f.over)
+			freeze(c, 1, f)
+			for range rma.AsksMost + 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Microsecond)
+				_, err := win.WithContext(ctx).FetchOp(Sum, 1, 1, 0)
+				cancel()
+				check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+			}
+		}()
+		asked := ok(win.FetchOp(NoOp, 0, 1, 0))
+		check(asked <= rma.AsksMost, "%d FetchOps go to a rank that does nothing", asked)
+		before := w.Stats().EagerSent
+		for range 2 * rma.MovesMost {
+			must(win.Get(mem[:1], 1, 0))
+		}
+		must(win.Flush(1))
+		same(w.Stats().EagerSent-before, 2*rma.MovesMost+2) // with one Flush in the middle
+		must(win.Unlock(1))
+		must(Barrier(w))
+		must(win.Free())
+		must(c.Free())
 	})
 }
 
