@@ -1,6 +1,7 @@
 package rma
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -35,13 +36,34 @@ type Epochs struct {
 	Self int32 // this rank, whose own memory must not be locked by it while it is exposed (§12.5.3)
 
 	access access
-	group  []int32        // of Start, sorted. Invariant: not nil ⇒ access is accessStarted
-	locks  map[int32]Mode // Invariant: not empty ⇔ access is accessLocked
-	posted []int32        // of Post, sorted; nil: there is no exposure epoch
+	group  []int32 // of Start, sorted. Invariant: not nil ⇒ access is accessStarted
+	locks  []held  // sorted by rank. Invariant: not empty ⇔ access is accessLocked
+	posted []int32 // of Post, sorted; nil: there is no exposure epoch
 
-	// A Lock or LockAll that has not returned yet does not have its locks. Other goroutines call methods meanwhile.
-	asked    map[int32]bool // the ranks of such Locks. Invariant: a part of locks
-	askedAll bool           // Invariant: access is accessAll
+	// A Lock or LockAll that has not returned yet does not have its locks (held.asked). Other goroutines call methods
+	// meanwhile.
+	askedAll bool // Invariant: access is accessAll
+}
+
+// held is a lock of another rank.
+type held struct {
+	rank  int32
+	mode  Mode
+	asked bool // its Lock has not returned
+}
+
+// find returns the place of a rank's lock in locks, and the lock; of no mode: there is none.
+func (e *Epochs) find(rank int32) (at int, has held) {
+	at, found := slices.BinarySearchFunc(e.locks, rank, func(h held, rank int32) int { return cmp.Compare(h.rank, rank) })
+	if found {
+		has = e.locks[at]
+	}
+	return at, has
+}
+
+func (e *Epochs) mode(rank int32) Mode {
+	_, has := e.find(rank)
+	return has.mode
 }
 
 // All reports whether operations at all ranks are allowed, and nothing is to be noted of one.
@@ -64,7 +86,7 @@ func (e *Epochs) Operation(rank int32) error {
 		}
 		return nil
 	case accessLocked:
-		if e.locks[rank] == Unlocked {
+		if e.mode(rank) == Unlocked {
 			return fmt.Errorf("rank %d is not locked; %s", rank, e.open("Lock"))
 		}
 		return e.returned(rank)
@@ -77,7 +99,8 @@ func (e *Epochs) returned(rank int32) error {
 	switch {
 	case e.askedAll:
 		return fmt.Errorf("LockAll has not returned yet; wait for it first")
-	case e.asked[rank]:
+	}
+	if _, has := e.find(rank); has.asked {
 		return fmt.Errorf("Lock of rank %d has not returned yet; wait for it first", rank)
 	}
 	return nil
@@ -95,10 +118,9 @@ func (e *Epochs) open(opener string) string {
 		return fmt.Sprintf("Start has opened an epoch for %s; call Complete first", list(e.group))
 	case accessLocked:
 		var ranks []int32
-		for r := range e.locks {
-			ranks = append(ranks, r)
+		for _, h := range e.locks {
+			ranks = append(ranks, h.rank)
 		}
-		slices.Sort(ranks)
 		if opener == "Lock" {
 			return fmt.Sprintf("Lock has opened an epoch at %s; call Lock for this rank too", list(ranks))
 		}
@@ -159,9 +181,9 @@ func (e *Epochs) Post(group []int32) error {
 		return fmt.Errorf("Post has opened an epoch for %s already; call Wait first", list(e.posted))
 	case e.access == accessFenced || e.access == accessAll:
 		return fmt.Errorf("%s", e.open(""))
-	case e.locks[e.Self] != Unlocked:
+	case e.mode(e.Self) != Unlocked:
 		return fmt.Errorf("the caller has %v of its own memory, which Post would expose; call Unlock first",
-			e.locks[e.Self])
+			e.mode(e.Self))
 	}
 	e.posted = sorted(group)
 	return nil
@@ -192,51 +214,53 @@ func (e *Epochs) Lock(rank int32, m Mode) error {
 		}
 	} else if err := e.returned(rank); err != nil {
 		return err
-	} else if has := e.locks[rank]; has != Unlocked {
+	} else if has := e.mode(rank); has != Unlocked {
 		return fmt.Errorf("the caller has %v of rank %d already; call Unlock first", has, rank)
 	}
 	if rank == e.Self && e.posted != nil {
 		return fmt.Errorf("Post has exposed this rank's own memory to %s; call Wait first", list(e.posted))
 	}
-	if e.locks == nil {
-		e.locks, e.asked = map[int32]Mode{}, map[int32]bool{}
-	}
-	e.access = accessLocked
-	e.locks[rank], e.asked[rank] = m, true
+	at, _ := e.find(rank)
+	e.access, e.locks = accessLocked, slices.Insert(e.locks, at, held{rank, m, true})
 	return nil
 }
 
 // LockReturns is called when the Lock of a rank is about to return. has: with the lock; otherwise there is no epoch.
 func (e *Epochs) LockReturns(rank int32, has bool) {
-	if delete(e.asked, rank); !has {
-		e.unlocked(rank)
+	at, h := e.find(rank)
+	switch {
+	case h.mode == Unlocked:
+	case has:
+		e.locks[at].asked = false
+	default:
+		e.unlocked(at)
 	}
 }
 
-func (e *Epochs) unlocked(rank int32) {
-	if delete(e.locks, rank); len(e.locks) == 0 && e.access == accessLocked {
+func (e *Epochs) unlocked(at int) {
+	if e.locks = slices.Delete(e.locks, at, at+1); len(e.locks) == 0 && e.access == accessLocked {
 		e.access = accessNone
 	}
 }
 
 // Unlock ends the epoch of Lock at a rank, and returns the lock's mode.
 func (e *Epochs) Unlock(rank int32) (Mode, error) {
-	m := e.locks[rank]
-	if m == Unlocked {
-		return m, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
+	at, h := e.find(rank)
+	if h.mode == Unlocked {
+		return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
 	}
 	if err := e.returned(rank); err != nil {
 		return Unlocked, err
 	}
-	e.unlocked(rank)
-	return m, nil
+	e.unlocked(at)
+	return h.mode, nil
 }
 
-// Locked are the ranks of which Lock has got the lock, in no order.
+// Locked are the ranks of which Lock has got the lock.
 func (e *Epochs) Locked() (all []int) {
-	for rank := range e.locks {
-		if !e.asked[rank] {
-			all = append(all, int(rank))
+	for _, h := range e.locks {
+		if !h.asked {
+			all = append(all, int(h.rank))
 		}
 	}
 	return all
@@ -282,7 +306,7 @@ func (e *Epochs) UnlockAll() error {
 // Flush reports why operations at a rank cannot be flushed, which is for epochs of Lock and LockAll; §12.5.4.
 func (e *Epochs) Flush(rank int32) error {
 	switch {
-	case e.access == accessAll || e.locks[rank] != Unlocked:
+	case e.access == accessAll || e.mode(rank) != Unlocked:
 		return e.returned(rank)
 	case e.access == accessLocked:
 		return fmt.Errorf("rank %d is not locked; %s", rank, e.open("Lock"))

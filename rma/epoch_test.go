@@ -189,7 +189,7 @@ func (c epochsCall) call(e *Epochs) (got any, err error) {
 	case "Unlock":
 		return e.Unlock(c.rank)
 	case "Lock returns", "Lock fails":
-		if e.asked[c.rank] {
+		if _, h := e.find(c.rank); h.asked {
 			e.LockReturns(c.rank, c.name == "Lock returns")
 		}
 		return nil, nil
@@ -229,7 +229,13 @@ func (m *epochsModel) String() string {
 }
 
 func (e *Epochs) asModel() *epochsModel {
-	return &epochsModel{e.access, e.group, e.locks, e.posted, e.asked, e.askedAll}
+	locks, asked := map[int32]Mode{}, map[int32]bool{}
+	for _, h := range e.locks {
+		if locks[h.rank] = h.mode; h.asked {
+			asked[h.rank] = true
+		}
+	}
+	return &epochsModel{e.access, e.group, locks, e.posted, asked, e.askedAll}
 }
 
 func (m *epochsModel) clone() *epochsModel {
@@ -316,7 +322,11 @@ func TestEpochs(t *testing.T) {
 		for _, c := range all {
 			m := frontier[0].clone()
 			has := m.clone()
-			both(t, &Epochs{self, has.access, has.group, has.locks, has.posted, has.asked, has.askedAll}, m, c)
+			var locks []held
+			for _, rank := range slices.Sorted(maps.Keys(has.locks)) {
+				locks = append(locks, held{rank, has.locks[rank], has.asked[rank]})
+			}
+			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll}, m, c)
 			if s := m.String(); !seen[s] {
 				seen[s] = true
 				frontier = append(frontier, m)

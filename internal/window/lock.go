@@ -37,14 +37,20 @@ func (p *part) Add(i rma.Word) uint64 {
 	return n
 }
 
-// acquire returns when this rank has the lock of another one, or of itself. The error is that a member has failed: then
-// the lock may never come. In mapped memory it may be that ctx has ended: then the lock is let go when it comes.
-func (w *Window) acquire(ctx context.Context, op string, rank int, mode rma.Mode) error {
-	if !w.mapped {
-		return w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(mode)}, nil, nil)
-	}
+// enter takes a ticket for a lock of mapped memory, and has the lock if its turn has come already.
+func (w *Window) enter(rank int, mode rma.Mode) (ticket uint64, had bool) {
 	m := w.parts[rank]
-	ticket := rma.Enter(m)
+	if ticket = rma.Enter(m); m.Load(rma.Turn(mode)) < ticket {
+		return ticket, false
+	}
+	rma.Entered(m, mode)
+	return ticket, true
+}
+
+// turn returns when a ticket has its turn. The error is that a member has failed: then the lock may never come. Or ctx
+// has ended: then the lock is let go when it comes.
+func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, ticket uint64) error {
+	m := w.parts[rank]
 	line := m.lines + int(rma.Turn(mode))
 	err := w.await(ctx, line, ticket, noRanks)
 	if err == nil {
@@ -60,6 +66,12 @@ func (w *Window) acquire(ctx context.Context, op string, rank int, mode rma.Mode
 		})
 	}
 	return err
+}
+
+// note notes that this rank has the lock of mapped memory.
+func (w *Window) note(rank int) {
+	w.holds.Add(1)
+	w.parts[rank].access.Store(accessLocked)
 }
 
 // noRanks is for a wait for a word that any member may raise: one that has returned has said whether it will.
@@ -102,20 +114,40 @@ func (w *Window) await(ctx context.Context, line int, least uint64, from []int32
 
 // Lock opens an epoch at a rank; §12.5.3. If ctx ends first, the lock is let go when it comes.
 func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) error {
-	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Lock(int32(rank), mode) }); err != nil {
+	var ticket uint64
+	had := false
+	err := w.change(op, rank, func(e *rma.Epochs) error {
+		if err := e.Lock(int32(rank), mode); err != nil {
+			return err
+		}
+		if w.mapped && (ctx == nil || ctx.Err() == nil) {
+			if ticket, had = w.enter(rank, mode); had { // the usual case
+				w.note(rank)
+				e.LockReturns(int32(rank), true)
+			}
+		}
+		return nil
+	})
+	if err != nil || had {
 		return err
 	}
-	var err error
-	if w.mapped {
-		if err = w.acquire(ctx, op, rank, mode); err == nil {
-			w.holds.Add(1)
-			w.parts[rank].access.Store(accessLocked)
-		}
-	} else {
-		err = w.locked(ctx, op, func() error { return w.acquire(nil, op, rank, mode) },
-			func() { w.leave(op, rank, mode) })
+	switch {
+	case ctx != nil && ctx.Err() != nil:
+		err = ctx.Err()
+	case w.mapped:
+		err = w.turn(ctx, op, rank, mode, ticket)
+	default:
+		err = w.locked(ctx, op, func() error {
+			return w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(mode)}, nil, nil)
+		}, func() { w.leave(op, rank, mode) })
 	}
-	w.change(op, rank, func(e *rma.Epochs) error { e.LockReturns(int32(rank), err == nil); return nil })
+	w.change(op, rank, func(e *rma.Epochs) error {
+		if err == nil && w.mapped {
+			w.note(rank)
+		}
+		e.LockReturns(int32(rank), err == nil)
+		return nil
+	})
 	return w.wrap(op, rank, err)
 }
 
@@ -202,7 +234,15 @@ func (w *Window) LockAll(ctx context.Context) error {
 // acquireAll gets a shared lock of each rank, or none.
 func (w *Window) acquireAll(ctx context.Context, op string) error {
 	for i := range w.parts {
-		if err := w.acquire(ctx, op, i, rma.Shared); err != nil {
+		if ctx != nil && ctx.Err() != nil {
+			w.leaveAll(i)
+			return ctx.Err()
+		}
+		ticket, had := w.enter(i, rma.Shared)
+		if had {
+			continue
+		}
+		if err := w.turn(ctx, op, i, rma.Shared, ticket); err != nil {
 			w.leaveAll(i)
 			return err
 		}
