@@ -255,7 +255,7 @@ func TestContextEndsLateLock(t *testing.T) {
 func TestFreeAfterContexts(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
-			for range inShort(50, 5) {
+			for range inShort(10, 5) {
 				win := ok(WinCreate(w, make([]int64, 1)))
 				if w.Rank() == 0 {
 					must(win.Lock(0, Exclusive))
