@@ -251,11 +251,77 @@ func TestContextEndsLateLock(t *testing.T) {
 	})
 }
 
+// The locks of a LockAll whose context has ended, and of an UnlockAll, are not the locks of the next LockAll: that is
+// let go by no other call than its own UnlockAll.
+func TestLocksOfNextEpoch(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		ended := func(err error) { check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err) }
+		within := func(win *Win[int64], d time.Duration, call func(win *Win[int64]) error) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			ended(call(win.WithContext(ctx)))
+		}
+		lockTwo := func(win *Win[int64]) error { return win.Lock(2, Exclusive) }
+		f := &frozen{make(chan struct{}), make(chan struct{})}
+		run(3, func(w *Comm) {
+			c, win := ok(w.Dup()), ok(WinCreate(w, make([]int64, 1)))
+			switch w.Rank() {
+			case 0:
+				must(win.Lock(2, Exclusive))
+				sendSignal(w, 2)
+				awaitSignal(w, 2)
+				must(win.Unlock(2))
+				awaitSignal(w, 2)
+				within(win, 10*time.Millisecond, lockTwo)
+				sendSignal(w, 2)
+
+				awaitSignal(w, 1)
+				must(win.LockAll())
+				must(win.Put([]int64{1}, 1, 0))
+				must(win.Put([]int64{1}, 2, 0))
+				freeze(c, 1, f)
+				within(win, 2*time.Millisecond, (*Win[int64]).UnlockAll)
+				must(win.LockAll())
+				same(ok(win.FetchOp(Sum, 1, 2, 0)), 1)
+				close(f.over)
+				awaitSignal(w, 1) // rank 1 has the first lock back
+				sendSignal(w, 2)
+				awaitSignal(w, 2)
+				must(win.UnlockAll())
+			case 1:
+				freezes(c, f)
+				sendSignal(w, 0)
+				<-f.over
+				must(win.Lock(1, Exclusive))
+				must(win.Unlock(1))
+				sendSignal(w, 0)
+			case 2:
+				awaitSignal(w, 0)
+				within(win, 2*time.Millisecond, (*Win[int64]).LockAll)
+				var all sync.WaitGroup
+				all.Go(func() { must(win.LockAll()) })
+				sendSignal(w, 0)
+				all.Wait()
+				sendSignal(w, 0)
+				awaitSignal(w, 0)
+				must(win.UnlockAll())
+
+				awaitSignal(w, 0)
+				within(win, 10*time.Millisecond, lockTwo)
+				sendSignal(w, 0)
+			}
+			must(Barrier(w))
+			must(win.Free())
+			must(c.Free())
+		})
+	})
+}
+
 // A Free behind calls whose contexts have ended waits for what they have asked other ranks.
 func TestFreeAfterContexts(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
-			for range inShort(10, 5) {
+			for range inShort(10, 2) {
 				win := ok(WinCreate(w, make([]int64, 1)))
 				if w.Rank() == 0 {
 					must(win.Lock(0, Exclusive))

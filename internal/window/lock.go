@@ -220,14 +220,22 @@ func (w *Window) LockAll(ctx context.Context) error {
 		err = w.locked(ctx, op, func() error { // memory that this rank loads and stores itself; reach gets the other locks
 			for rank := range w.near {
 				if _, err := w.reach(op, rank); err != nil {
-					w.letGo(op)
 					return err
 				}
 			}
 			return nil
-		}, func() { w.letGo(op) })
+		}, func() {})
 	}
-	w.change(op, ranks.Undefined, func(e *rma.Epochs) error { e.LockAllReturns(err == nil); return nil })
+	var has []int
+	w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
+		if e.LockAllReturns(err == nil); err != nil {
+			has = w.takeLocks()
+		}
+		return nil
+	})
+	if len(has) > 0 {
+		w.background("", func() error { return w.letGo(op, has) })
+	}
 	return w.wrap(op, ranks.Undefined, err)
 }
 
@@ -261,7 +269,15 @@ func (w *Window) leaveAll(ranks int) {
 // UnlockAll ends the epoch of LockAll.
 func (w *Window) UnlockAll(ctx context.Context) error {
 	const op = "UnlockAll"
-	if err := w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll); err != nil {
+	var has []int
+	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
+		err := e.UnlockAll()
+		if err == nil {
+			has = w.takeLocks()
+		}
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if w.mapped {
@@ -270,26 +286,34 @@ func (w *Window) UnlockAll(ctx context.Context) error {
 		return nil
 	}
 	if ctx == nil {
-		return w.letGo(op)
+		return w.letGo(op, has)
 	}
-	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op) })
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op, has) })
 }
 
-// letGo lets all locks go that LockAll has got by request.
-func (w *Window) letGo(op string) error {
-	return w.eachRemote(func(rank int, r *Remote) error {
-		w.mu.Lock()
-		has := r.locked
+// takeLocks is called when the epoch of LockAll ends: it returns the ranks whose locks LockAll has got by request. Those
+// that are still to come are let go then. Another epoch of LockAll has locks of its own. mu is held.
+func (w *Window) takeLocks() (has []int) {
+	for rank, r := range w.far {
+		if r.locked {
+			has = append(has, rank)
+		}
 		r.locked = false
 		if c := r.contact; c != nil && c.lock {
 			c.abandoned, r.contact = true, nil
 		}
-		w.mu.Unlock()
-		if !has {
-			return nil
+	}
+	return has
+}
+
+// letGo lets such locks go. It returns the first error.
+func (w *Window) letGo(op string, has []int) (err error) {
+	for _, rank := range has {
+		if failed := w.askUnlock(op, rank); err == nil {
+			err = failed
 		}
-		return w.askUnlock(op, rank)
-	})
+	}
+	return err
 }
 
 // wrap names the call in an error of the engine.
