@@ -52,7 +52,7 @@ func (w *Window) reach(op string, rank int) (*Remote, error) {
 	r := w.remote(rank)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.known && w.near[rank] == nil {
+	if !r.known && w.near[rank] == nil && w.regions == nil {
 		var count [8]byte
 		if err := w.ask(op, rank, &rma.Request{Kind: rma.Info}, nil, count[:]); err != nil {
 			return nil, err

@@ -48,16 +48,11 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
 		return false // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
 	}
-	own := s.w.part(s.w.group.Rank)
-	elem := int64(s.w.elem)
-	inside := rma.Within(r.At, r.N, own.count, s.w.elem)
-	var mem []byte
-	if inside {
-		mem = own.mem[r.At*elem:][:r.N*elem]
-	}
+	mem, in, inside := s.w.requested(r.At, r.N)
+	defer in.leave()
 	switch r.Kind {
 	case rma.Info:
-		binary.LittleEndian.PutUint64(s.out[rma.AnswerSize:], uint64(own.count))
+		binary.LittleEndian.PutUint64(s.out[rma.AnswerSize:], uint64(s.w.part(s.w.group.Rank).count))
 		s.answer(source, r.Slot, rma.Done, 8)
 	case rma.Put:
 		s.check(source, inside, len(elements) == len(mem))
@@ -66,10 +61,10 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 		}
 	case rma.PutAlone: // one that is outside is received into no memory, so that its sender goes on
 		s.check(source, inside, true)
-		s.port.Recv(int(source), r.Slot, mem, s.moves(source))
+		s.port.Recv(int(source), r.Slot, mem, in.during(s.moves(source)))
 	case rma.Get:
 		s.check(source, inside, true)
-		s.port.Send(int(source), r.Slot, mem, s.moves(source))
+		s.port.Send(int(source), r.Slot, mem, in.during(s.moves(source)))
 	case rma.Update:
 		ok := len(elements) == len(mem)
 		if inside && ok {

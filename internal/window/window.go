@@ -28,6 +28,8 @@ type Window struct {
 	own    Guard         // of this rank's memory, for requests
 	served *served       // nil: the window is mapped, and takes none
 
+	regions *regions // of a dynamic window, whose part of this rank has no memory; nil: it is not dynamic
+
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
 	// window has been freed, and of a window that is not mapped.
 	Open    atomic.Bool
@@ -137,6 +139,9 @@ func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *Remot
 		if r, err = w.reach(op, rank); err != nil {
 			return nil, nil, err
 		}
+	}
+	if w.regions != nil {
+		return w.anywhere(op, r, rank, at, n)
 	}
 	p := w.near[rank]
 	count := int64(0)
