@@ -32,3 +32,23 @@ func ExampleWinDynamic() {
 	})
 	// Output: [2.5 4]
 }
+
+// Rank 0 writes the last column of rank 1's matrix, 3 × 4 in rows.
+func ExampleWin_PutLayout() {
+	run(2, func(world *mpi.Comm) error {
+		w, err := mpi.WinAlloc[int](world, 3*4)
+		if err != nil {
+			return err
+		}
+		err = w.Fence()
+		if world.Rank() == 0 {
+			one := mpi.Of[int]()
+			err = errors.Join(err, w.PutLayout([]int{7, 8, 9}, mpi.Contiguous(3, one), 1, 3, mpi.Vector(3, 1, 4, one)))
+		}
+		if err = errors.Join(err, w.Fence()); world.Rank() == 1 {
+			fmt.Println(w.Local())
+		}
+		return errors.Join(err, w.Free())
+	})
+	// Output: [0 0 0 7 0 0 0 8 0 0 0 9]
+}

@@ -6,6 +6,6 @@
 //
 //	Owns:     a window's memory, epochs and locks
 //	May call: rma, pml, internal/coll, internal/agree, collectives (their names), internal/mpierr,
-//	          internal/ranks
+//	          internal/ranks, internal/layout
 //	Never:    know an element's type, check a caller's buffer, make a communicator
 package window

@@ -22,6 +22,7 @@ type served struct {
 	origins map[int32]*origin
 	spare   *origin // for reuse; nil: none
 	out     []byte  // an answer that is being made
+	handled int64   // bytes of an Update with runs that is handled again: its rank's elements in these are updated
 }
 
 // origin is what is under way of a rank's requests. There is one while something is.
@@ -46,10 +47,14 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	var r rma.Request
 	elements, err := r.Decode(msg)
 	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
+		s.handled = 0
 		return false // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
 	}
 	mem, in, inside := s.w.requested(r.At, r.N)
 	defer in.leave()
+	if r.Runs > 0 {
+		return s.handleRuns(source, &r, mem, inside, elements)
+	}
 	switch r.Kind {
 	case rma.Info:
 		binary.LittleEndian.PutUint64(s.out[rma.AnswerSize:], uint64(s.w.part(s.w.group.Rank).count))
