@@ -2,11 +2,12 @@ package mpi
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"math"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/rma"
 )
 
 // withDynamic runs body on a dynamic window to which each rank has attached two regions of n elements, which adjoin in
@@ -231,19 +232,23 @@ func TestAttach(t *testing.T) {
 	})
 }
 
+const tagRequest = 3 // of internal/window
+
+// putAlone is a request whose elements are a message with tag 1<<29.
+func putAlone(at, n int64) []byte {
+	return (&rma.Request{Kind: rma.PutAlone, Slot: 1 << 29, At: at, N: n}).Append(nil)
+}
+
 // Detach returns when no operation is under way at its memory, or its context ends. An operation that comes after it
 // is outside.
 func TestDetachWaits(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
 			withDynamic(w, 1000, func(win *Win[byte], mem []byte, at [][2]int64) {
-				const tagRequest, putAlone = 3, 3 // of internal/window, and rma.PutAlone
 				e, ctx := win.comm.group.Engine, win.comm.group.Context
 				if w.Rank() == 0 {
 					must(win.LockAll())
-					r := binary.LittleEndian.AppendUint32([]byte{putAlone, 0, 0, 0}, 1<<29)
-					r = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(r, uint64(at[1][0])), 1000)
-					must(e.Send(nil, ctx, 1, tagRequest, r, 0))
+					must(e.Send(nil, ctx, 1, tagRequest, putAlone(at[1][0], 1000), 0))
 					same(ok(win.FetchOp(Sum, 0, 1, at[1][1])), 0) // so rank 1 has seen it
 					sendSignal(w, 1)
 					awaitSignal(w, 1)

@@ -337,7 +337,7 @@ func TestHostileRuns(t *testing.T) {
 					b = binary.LittleEndian.AppendUint64(b, first)
 					b = binary.LittleEndian.AppendUint64(b, count)
 					b = append(append(b, table...), elements...)
-					must(win.comm.group.Engine.Send(nil, win.comm.group.Context, 1, 3, b, 0))
+					must(win.comm.group.Engine.Send(nil, win.comm.group.Context, 1, tagRequest, b, 0))
 				}
 				must(win.Lock(1, Shared))
 				must(win.Put(nil, 1, 0))
