@@ -16,7 +16,7 @@ func (w *Win[T]) PutLayout(src []T, from Layout, rank int, at int64, to Layout) 
 	if err := w.checkLayouts(call, src, from, rank, to, true); err != nil || rank == ProcNull {
 		return err
 	}
-	return w.win.PutLayout(call, window.Strewn{Type: from.is.Type, Mem: bytesOf(src)}, rank, at, to.is.Type)
+	return w.win.PutLayout(w.ctx, call, window.Strewn{Type: from.is.Type, Mem: bytesOf(src)}, rank, at, to.is.Type)
 }
 
 // GetLayout is Get of the elements that from names at a rank, into the elements that into names in dst: see PutLayout;
@@ -26,7 +26,7 @@ func (w *Win[T]) GetLayout(dst []T, into Layout, rank int, at int64, from Layout
 	if err := w.checkLayouts(call, dst, into, rank, from, false); err != nil || rank == ProcNull {
 		return err
 	}
-	return w.win.GetLayout(call, window.Strewn{Type: into.is.Type, Mem: bytesOf(dst)}, rank, at, from.is.Type)
+	return w.win.GetLayout(w.ctx, call, window.Strewn{Type: into.is.Type, Mem: bytesOf(dst)}, rank, at, from.is.Type)
 }
 
 // AccumulateLayout is Accumulate of the elements that from names in src, with the elements that to names at a rank: see
@@ -47,8 +47,8 @@ func (w *Win[T]) AccumulateLayout(op Op[T], src []T, from Layout, rank int, at i
 		return w.layoutError(call, ErrType, rank, "a layout divides an element; make it with Of[%v], and strides in "+
 			"bytes that are multiples of %d", reflect.TypeFor[T](), sizeOf[T]())
 	}
-	return w.win.AccumulateLayout(call, uint8(o.is), window.Strewn{Type: from.is.Type, Mem: bytesOf(src)}, rank, at,
-		to.is.Type)
+	own := window.Strewn{Type: from.is.Type, Mem: bytesOf(src)}
+	return w.win.AccumulateLayout(w.ctx, call, uint8(o.is), own, rank, at, to.is.Type)
 }
 
 // checkLayouts reports what is wrong with the layout of the caller's buffer, or of a rank's elements. write: these are
@@ -72,8 +72,8 @@ func (w *Win[T]) checkLayouts(call string, base []T, own Layout, rank int, there
 	case err != nil:
 		return w.layoutError(call, ErrType, rank, "the window: %w", err)
 	case own.Size() != there.Size():
-		return w.layoutError(call, ErrCount, rank, "the layout of the buffer has %d bytes, and the layout of the window %d; "+
-			"make them equal", own.Size(), there.Size())
+		return w.layoutError(call, ErrCount, rank, "the layout of the buffer has %d bytes, and the layout of the "+
+			"window %d; make them equal", own.Size(), there.Size())
 	case own.is.numbers != there.is.numbers && !bytes && own.Size() > 0:
 		return w.layoutError(call, ErrType, rank, "the layout of the buffer has elements of %v, and the layout of the "+
 			"window elements of %v; make them equal", own.is.numbers, there.is.numbers)

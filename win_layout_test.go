@@ -241,7 +241,8 @@ func TestWinLayoutMistakes(t *testing.T) {
 				must(win.LockAll())
 				each := func(own Layout, rank int, at int64, there Layout, class error) {
 					for _, err := range []error{win.PutLayout(buf, own, rank, at, there),
-						win.GetLayout(buf, own, rank, at, there), win.AccumulateLayout(Sum, buf, own, rank, at, there)} {
+						win.GetLayout(buf, own, rank, at, there),
+						win.AccumulateLayout(Sum, buf, own, rank, at, there)} {
 						check(errors.Is(err, class), "the error is %v, not of class %v", err, class)
 						must(win.Flush(to))
 					}
@@ -272,10 +273,11 @@ func TestWinLayoutMistakes(t *testing.T) {
 				}{{n - 18, gaps}, {n, gaps}, {-at[to] - 1, gaps}, {0, HIndexed([]int{1}, []int{-4}, gaps)},
 					{1<<63 - 1 - at[to], gaps}, {1<<63 - 1 - at[to], HIndexed([]int{1}, []int{4}, gaps)},
 					{1, Vector(10, 1, 1<<40, one)}} {
+					own, first := buf[n-20:], at[to]+outside.at
 					for i, call := range []func() error{
-						func() error { return win.PutLayout(buf[n-20:], gaps, to, at[to]+outside.at, outside.there) },
-						func() error { return win.AccumulateLayout(Sum, buf[n-20:], gaps, to, at[to]+outside.at, outside.there) },
-						func() error { return win.GetLayout(buf[n-20:], gaps, to, at[to]+outside.at, outside.there) },
+						func() error { return win.PutLayout(own, gaps, to, first, outside.there) },
+						func() error { return win.AccumulateLayout(Sum, own, gaps, to, first, outside.there) },
+						func() error { return win.GetLayout(own, gaps, to, first, outside.there) },
 					} {
 						err := call()
 						if err == nil && i < 2 { // the other rank has found it
@@ -332,7 +334,8 @@ func TestHostileRuns(t *testing.T) {
 					if r.IntN(10) == 0 {
 						table[r.IntN(len(table))] = byte(r.Uint32())
 					}
-					b := binary.LittleEndian.AppendUint16([]byte{kind, 0}, uint16(len(table)+r.IntN(50)/49*r.IntN(1000)))
+					length := len(table) + r.IntN(50)/49*r.IntN(1000)
+					b := binary.LittleEndian.AppendUint16([]byte{kind, 0}, uint16(length))
 					b = binary.LittleEndian.AppendUint32(b, uint32(3<<27+r.IntN(9)))
 					b = binary.LittleEndian.AppendUint64(b, first)
 					b = binary.LittleEndian.AppendUint64(b, count)

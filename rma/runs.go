@@ -9,8 +9,8 @@ type Run struct{ At, Size, Count, Stride int64 }
 // RunMost is the longest that a Run is in a table.
 const RunMost = 4 * binary.MaxVarintLen64
 
-// Runs is a table of them, as it goes in a request (Request.Runs): of each the size, the count, where it begins, and, if
-// the count is not 1, the stride. Bytes 0 may follow.
+// Runs is a table of them, as it goes in a request (Request.Runs): of each the size, the count, where it begins, and,
+// if the count is not 1, the stride. Bytes 0 may follow.
 type Runs []byte
 
 // Append adds a run to the table.

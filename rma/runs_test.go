@@ -56,7 +56,8 @@ func TestRunsRoundTrip(t *testing.T) {
 		}
 	}
 	count := 0
-	if (Runs{}).Append(Run{0, 1, 5, 1}).Each(func(int64, int64, int64) bool { count++; return count < 3 }) || count != 3 {
+	five := Runs{}.Append(Run{0, 1, 5, 1})
+	if five.Each(func(int64, int64, int64) bool { count++; return count < 3 }) || count != 3 {
 		t.Errorf("Each goes on for %d runs after an end", count)
 	}
 }

@@ -111,8 +111,8 @@ func (w *Window) Detach(ctx context.Context, at int64) error {
 	}
 	r := w.regions.end(at)
 	if r == nil {
-		return w.fail(op, mpierr.ErrRange, ranks.Undefined, "no memory is attached at %d; give what Attach has returned",
-			at)
+		return w.fail(op, mpierr.ErrRange, ranks.Undefined,
+			"no memory is attached at %d; give what Attach has returned", at)
 	}
 	if ctx == nil {
 		ctx = context.Background()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Random regions of one array are attached, used and detached, and every lookup finds what a list of them has; §12.2.4.
+// Random regions of one array are attached, used and detached, and lookups find what a list of them has; §12.2.4.
 func TestRegions(t *testing.T) {
 	const elem, length = 4, 200 // of the array
 	rng := rand.New(rand.NewPCG(1, 2))

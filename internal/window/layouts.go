@@ -1,6 +1,7 @@
 package window
 
 import (
+	"context"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/layout"
@@ -80,7 +81,7 @@ type aim struct {
 }
 
 // aim notes an operation at a rank, where displacement 0 of a layout is element at.
-func (w *Window) aim(op string, rank int, at int64, t *layout.Type) (a aim, err error) {
+func (w *Window) aim(ctx context.Context, op string, rank int, at int64, t *layout.Type) (a aim, err error) {
 	lo, hi := t.TrueBounds()
 	elem := int64(max(1, w.elem))
 	below, above := min(lo, 0)/elem, max(hi, 0)/elem
@@ -94,7 +95,7 @@ func (w *Window) aim(op string, rank int, at int64, t *layout.Type) (a aim, err 
 	if at < 0 {
 		a.first = at // for the error, and so that no sum overflows
 	}
-	a.Mem, a.far, err = w.Operation(op, rank, a.first, int(a.n))
+	a.Mem, a.far, err = w.Operation(ctx, op, rank, a.first, int(a.n))
 	return a, err
 }
 
@@ -107,8 +108,8 @@ func (a *aim) straight(elem int) (first int64, ok bool) {
 }
 
 // PutLayout writes src to what a layout names at a rank, whose displacement 0 is element at. Both have one size.
-func (w *Window) PutLayout(op string, src Strewn, rank int, at int64, to *layout.Type) error {
-	a, err := w.aim(op, rank, at, to)
+func (w *Window) PutLayout(ctx context.Context, op string, src Strewn, rank int, at int64, to *layout.Type) error {
+	a, err := w.aim(ctx, op, rank, at, to)
 	if err != nil {
 		return err
 	}
@@ -118,15 +119,15 @@ func (w *Window) PutLayout(op string, src Strewn, rank int, at int64, to *layout
 	}
 	first, straight := a.straight(w.elem)
 	if run, one := src.run(); one && straight {
-		return w.Put(op, a.far, rank, first, run)
+		return w.Put(ctx, op, a.far, rank, first, run)
 	}
-	return w.inBatches(&a, true, 1, func(b *batch) error { return w.tellBatch(op, &a, rma.Put, 0, b, &src) })
+	return w.inBatches(&a, true, 1, func(b *batch) error { return w.tellBatch(ctx, op, &a, rma.Put, 0, b, &src) })
 }
 
-// GetLayout is PutLayout the other way. Unless dst and the elements of a rank that is asked are one run each, it returns
-// when dst has them.
-func (w *Window) GetLayout(op string, dst Strewn, rank int, at int64, from *layout.Type) error {
-	a, err := w.aim(op, rank, at, from)
+// GetLayout is PutLayout the other way. Unless dst and the elements of a rank that is asked are one run each, it
+// returns when dst has them.
+func (w *Window) GetLayout(ctx context.Context, op string, dst Strewn, rank int, at int64, from *layout.Type) error {
+	a, err := w.aim(ctx, op, rank, at, from)
 	if err != nil {
 		return err
 	}
@@ -136,12 +137,12 @@ func (w *Window) GetLayout(op string, dst Strewn, rank int, at int64, from *layo
 	}
 	first, straight := a.straight(w.elem)
 	if run, one := dst.run(); one && straight {
-		return w.Get(op, a.far, rank, first, run)
+		return w.Get(ctx, op, a.far, rank, first, run)
 	}
 	return w.inBatches(&a, false, 1, func(b *batch) error {
 		want := rma.Request{Kind: rma.Get, At: a.first, N: a.n, Runs: uint16(len(b.table()))}
 		data := b.s.in[:b.n]
-		if err := w.ask(op, rank, &want, b.table(), data); err != nil {
+		if err := w.askWithin(ctx, op, rank, &want, b.table(), data); err != nil {
 			return err
 		}
 		dst.unpack(data, b.from)
@@ -151,18 +152,19 @@ func (w *Window) GetLayout(op string, dst Strewn, rank int, at int64, from *layo
 
 // AccumulateLayout combines src with what a layout names at a rank, as PutLayout writes it. Both consist of whole
 // elements.
-func (w *Window) AccumulateLayout(call string, op uint8, src Strewn, rank int, at int64, to *layout.Type) error {
-	a, err := w.aim(call, rank, at, to)
+func (w *Window) AccumulateLayout(ctx context.Context, call string, op uint8, src Strewn, rank int, at int64,
+	to *layout.Type) error {
+	a, err := w.aim(ctx, call, rank, at, to)
 	if err != nil {
 		return err
 	}
 	first, straight := a.straight(w.elem)
 	if run, one := src.run(); one && straight && a.far != nil {
-		return w.Accumulate(call, a.far, rank, first, op, run)
+		return w.Accumulate(ctx, call, a.far, rank, first, op, run)
 	}
 	return w.inBatches(&a, true, w.elem, func(b *batch) (err error) {
 		if a.far != nil {
-			return w.tellBatch(call, &a, rma.Update, op, b, &src)
+			return w.tellBatch(ctx, call, &a, rma.Update, op, b, &src)
 		}
 		data := b.s.in[:b.n]
 		src.pack(data, b.from)
@@ -267,12 +269,13 @@ func (w *Window) inBatches(a *aim, carried bool, unit int, f func(*batch) error)
 }
 
 // tellBatch sends a request with runs, and what src has for these.
-func (w *Window) tellBatch(call string, a *aim, kind rma.Kind, op uint8, b *batch, src *Strewn) error {
+func (w *Window) tellBatch(ctx context.Context, call string, a *aim, kind rma.Kind, op uint8, b *batch,
+	src *Strewn) error {
 	want := rma.Request{Kind: kind, Op: op, At: a.first, N: a.n, Runs: uint16(len(b.table()))}
 	elements := b.s.out[rma.RequestSize:][:len(b.table())+int(b.n)]
 	src.pack(elements[len(b.table()):], b.from)
-	err := w.tellRequest(call, a.rank, &want, elements)
-	if err == nil {
+	sent, err := w.tellRequest(ctx, call, a.rank, &want, elements)
+	if sent {
 		w.began(a.far, nil)
 	}
 	return err

@@ -3,6 +3,7 @@ package window
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/layout"
@@ -22,18 +23,18 @@ func (a *adder) Update(_ uint8, dst, src, _ []byte, _ Guard) (bool, error) {
 	return true, nil
 }
 
-func (*adder) Swap(_, _, _ []byte) bool { return false }
+func (*adder) Swap(_, _, _ []byte, _ Guard) (bool, error) { return false, nil }
 
 // A request that is handled again, since the guard was taken, updates each element once.
 func TestRunsAgain(t *testing.T) {
 	for busy := range 4 { // 3: never
 		w := &Window{elem: 2, update: &adder{busy: busy}}
 		s := &served{w: w, origins: map[int32]*origin{}}
-		table := rma.Runs{}.Append(rma.Run{At: 0, Size: 2, Count: 4, Stride: 4}).Append(rma.Run{At: 2, Size: 2, Count: 1})
+		table := rma.Runs{}.Append(rma.Run{Size: 2, Count: 4, Stride: 4}).Append(rma.Run{At: 2, Size: 2, Count: 1})
 		mem, elements := make([]byte, 16), bytes.Repeat([]byte{1}, 10)
 		r := rma.Request{Kind: rma.Update, N: 8, Runs: uint16(len(table))}
 		for range 2 {
-			for looks := 0; s.handleRuns(0, &r, mem, true, append(table[:len(table):len(table)], elements...)); looks++ {
+			for looks := 0; s.handleRuns(0, &r, mem, true, slices.Concat(table, elements)); looks++ {
 				if looks > 100 {
 					t.Fatal("a request is handled for ever")
 				}
