@@ -39,7 +39,7 @@ func (k Kind) String() string {
 //
 //	 byte 0      1       2       4               8                     16                    24
 //	┌───────┬───────┬───────────┬───────────────┬─────────────────────┬─────────────────────┬─────────
-//	│ Kind  │ Op    │   zero    │     Slot      │         At          │          N          │ elements
+//	│ Kind  │ Op    │   Runs    │     Slot      │         At          │          N          │ elements
 //	└───────┴───────┴───────────┴───────────────┴─────────────────────┴─────────────────────┴─────────
 //
 // All integers are little-endian.
@@ -49,6 +49,10 @@ type Request struct {
 	Slot int32 // the tag of the answer, or of PutAlone's elements; 0 or more
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
+	// Runs is the length of a table, which comes before the elements: they are not all N, but what the table names in
+	// these. 0: there is none. It is of Put, Update and Get, and of no other kind. The answer to such a Get is an Answer
+	// with the elements.
+	Runs uint16
 }
 
 // LockFirst is added to a Mode: see Asked.First.
@@ -72,24 +76,29 @@ const (
 
 // Append writes the request.
 func (r *Request) Append(b []byte) []byte {
-	b = append(b, byte(r.Kind), r.Op, 0, 0)
+	b = append(b, byte(r.Kind), r.Op)
+	b = binary.LittleEndian.AppendUint16(b, r.Runs)
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Slot))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.At))
 	return binary.LittleEndian.AppendUint64(b, uint64(r.N))
 }
 
-// Decode reads a request and returns its elements. The error names the first field that cannot be right.
+// Decode reads a request and returns its elements, with the table before them. The error names the first field that cannot be right.
 func (r *Request) Decode(b []byte) (elements []byte, err error) {
 	if len(b) < RequestSize {
 		return nil, fmt.Errorf("rma: a request of %d bytes, at least %d are needed", len(b), RequestSize)
 	}
 	le := binary.LittleEndian
-	*r = Request{Kind(b[0]), b[1], int32(le.Uint32(b[4:])), int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:]))}
+	*r = Request{Kind(b[0]), b[1], int32(le.Uint32(b[4:])), int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:])),
+		le.Uint16(b[2:])}
 	switch {
 	case r.Kind == 0 || r.Kind >= kindEnd:
 		return nil, fmt.Errorf("rma: a request of kind %d", b[0])
-	case b[2]|b[3] != 0:
-		return nil, fmt.Errorf("rma: a %v request has reserved bytes %#x", r.Kind, b[2:4])
+	case r.Runs > 0 && r.Kind != Put && r.Kind != Get && r.Kind != Update:
+		return nil, fmt.Errorf("rma: a %v request has a table of runs, of %d bytes", r.Kind, r.Runs)
+	case int(r.Runs) > len(b)-RequestSize:
+		return nil, fmt.Errorf("rma: a %v request has a table of %d bytes, and %d follow", r.Kind, r.Runs,
+			len(b)-RequestSize)
 	case r.Slot < 0 || r.At < 0 || r.N < 0:
 		return nil, fmt.Errorf("rma: a %v request of %d elements from element %d on, with tag %d", r.Kind, r.N, r.At,
 			r.Slot)

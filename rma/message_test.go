@@ -11,8 +11,8 @@ import (
 
 // The bytes of a request are fixed: ranks of two versions of the module would have to agree on them.
 func TestRequestBytes(t *testing.T) {
-	r := Request{Kind: Fetch, Op: 9, Slot: 0x01020304, At: 0x1112131415161718, N: 0x2122232425262728}
-	want := []byte{6, 9, 0, 0, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+	r := Request{Kind: Fetch, Op: 9, Slot: 0x01020304, At: 0x1112131415161718, N: 0x2122232425262728, Runs: 0x3132}
+	want := []byte{6, 9, 0x32, 0x31, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
 		0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21}
 	if got := r.Append([]byte("before")); !bytes.Equal(got, append([]byte("before"), want...)) {
 		t.Errorf("the request is %x, want %x", got, want)
@@ -37,17 +37,20 @@ func TestRequestRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for kind := Info; kind < kindEnd; kind++ {
 		for i := range 50 {
-			want := Request{kind, uint8(rng.Uint32()), rng.Int32(), rng.Int64(), rng.Int64()}
+			want := Request{kind, uint8(rng.Uint32()), rng.Int32(), rng.Int64(), rng.Int64(), 0}
 			if i == 0 {
 				want = Request{Kind: kind}
 			} else if i == 1 {
-				want = Request{kind, math.MaxUint8, math.MaxInt32, math.MaxInt64, math.MaxInt64}
+				want = Request{kind, math.MaxUint8, math.MaxInt32, math.MaxInt64, math.MaxInt64, 0}
 			}
 			elements := make([]byte, rng.IntN(40))
 			for j := range elements {
 				elements[j] = byte(rng.Uint32())
 			}
-			got := Request{1, 2, 3, 4, 5} // nothing of an earlier request remains
+			if kind == Put || kind == Get || kind == Update {
+				want.Runs = uint16(rng.IntN(len(elements) + 1))
+			}
+			got := Request{1, 2, 3, 4, 5, 6} // nothing of an earlier request remains
 			rest, err := got.Decode(append(want.Append(nil), elements...))
 			if err != nil || got != want || !bytes.Equal(rest, elements) {
 				t.Fatalf("%+v with %x is read as %+v with %x, %v", want, elements, got, rest, err)
@@ -77,8 +80,7 @@ func TestRequestRefused(t *testing.T) {
 		text string
 	}{
 		{0, 0, "of kind 0"}, {0, byte(kindEnd), "of kind 12"}, {0, 255, "of kind 255"},
-		{2, 1, "reserved bytes 0x0100"}, {2, 128, "reserved bytes 0x8000"}, {3, 1, "reserved bytes 0x0001"},
-		{3, 255, "reserved bytes 0x00ff"},
+		{2, 1, "a table of 1 bytes, and 0 follow"}, {3, 255, "a table of 65280 bytes, and 0 follow"},
 		{7, 0x80, "with tag -2147483647"}, {15, 0x80, "from element -9223372036854775806 on"},
 		{23, 0x80, "of -9223372036854775805 elements"}, {23, 0xff, "elements"},
 	} {
@@ -86,6 +88,17 @@ func TestRequestRefused(t *testing.T) {
 		b[c.at] = c.b
 		if rest, err := new(Request).Decode(b); err == nil || rest != nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("byte %d is %#x: %v, want %q in it", c.at, c.b, err, c.text)
+		}
+	}
+}
+
+// A table of runs is for some kinds only.
+func TestRequestTable(t *testing.T) {
+	for kind := Info; kind < kindEnd; kind++ {
+		b := append((&Request{Kind: kind, Runs: 2}).Append(nil), 1, 2, 3)
+		_, err := new(Request).Decode(b)
+		if may := kind == Put || kind == Get || kind == Update; (err == nil) != may {
+			t.Errorf("a %v request with a table of runs: %v", kind, err)
 		}
 	}
 }

@@ -31,12 +31,13 @@ const (
 	MakeWinAlloc
 	MakeWinShared
 	MakeWinCreate
+	MakeWinDynamic
 	MakeEnd
 )
 
 var creations = [MakeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
 	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge",
-	"WinAlloc", "WinShared", "WinCreate"}
+	"WinAlloc", "WinShared", "WinCreate", "WinDynamic"}
 
 func (k Creation) String() string { return creations[k] }
 

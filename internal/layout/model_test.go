@@ -300,6 +300,7 @@ func compare(t testing.TB, x made, r *rand.Rand) {
 	}
 
 	inPieces(t, x.t, offsets, 1+r.Int64N(48))
+	inRuns(t, x.t, offsets)
 
 	// Memory of just the true bounds: what is touched beyond it is seen by the fences.
 	const fence = 64

@@ -89,7 +89,7 @@ func (w *Window) reachWithin(ctx context.Context, op string, rank int) (*Remote,
 	r := w.remote(rank)
 	for {
 		w.mu.Lock()
-		info, lock := !r.known && w.near[rank] == nil, w.epochs.LocksAll() && !r.locked
+		info, lock := !r.known && w.near[rank] == nil && w.regions == nil, w.epochs.LocksAll() && !r.locked
 		if !info && !lock {
 			w.mu.Unlock()
 			return r, nil

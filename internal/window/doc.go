@@ -2,10 +2,11 @@
 //
 // make.go makes a window, in the call that makes its communicator. The memory of ranks of one host is a board, which
 // all of them have mapped: there an operation is a load, a store or an atomic step of the caller's CPU. lock.go has the
-// locks, which are words of that board, and sync.go the other synchronization.
+// locks, which are words of that board, and sync.go the other synchronization. dynamic.go has the regions of a window
+// to which ranks attach memory, and layouts.go the operations with layouts.
 //
 //	Owns:     a window's memory, epochs and locks
 //	May call: rma, pml, internal/coll, internal/agree, collectives (their names), internal/meminfo,
-//	          internal/mpierr, internal/ranks
+//	          internal/mpierr, internal/ranks, internal/layout
 //	Never:    know an element's type, check a caller's buffer, make a communicator
 package window

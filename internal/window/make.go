@@ -15,7 +15,7 @@ import (
 // Spec says which window a rank wants. All ranks give the same Kind, Elem and Contiguous.
 type Spec struct {
 	Kind       agree.Creation
-	Count      int64  // elements of this rank, 0 or more; Count · Elem fits 63 bits
+	Count      int64  // elements of this rank, 0 or more; Count · Elem fits 63 bits; 0 if Kind is MakeWinDynamic
 	Elem       int    // bytes of an element
 	Contiguous bool   // the ranks' memory is one array, without gaps
 	Shared     bool   // a window that is not mapped is of no use
@@ -47,7 +47,9 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 	for i := range hosts.Size(host) {
 		t.ranks = append(t.ranks, hosts.Rank(host, i))
 	}
-	if s.Own != nil {
+	if s.isDynamic() {
+		t.makeDynamic()
+	} else if s.Own != nil {
 		t.alone(s.Own)
 	} else if no := t.share(); no != nil {
 		return nil, no

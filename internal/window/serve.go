@@ -24,6 +24,7 @@ type served struct {
 	origins map[int32]*origin
 	spare   *origin // for reuse; nil: none
 	out     []byte  // an answer that is being made
+	handled int64   // bytes of an Update with runs that is handled again: its rank's elements in these are updated
 }
 
 // origin is what is under way of a rank's requests. There is one while something is.
@@ -58,18 +59,17 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	var r rma.Request
 	elements, err := r.Decode(msg)
 	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
+		s.handled = 0
 		return false // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
 	}
-	own := s.w.part(s.w.group.Rank)
-	elem := int64(s.w.elem)
-	inside := rma.Within(r.At, r.N, own.count, s.w.elem)
-	var mem []byte
-	if inside {
-		mem = own.mem[r.At*elem:][:r.N*elem]
+	mem, in, inside := s.w.requested(r.At, r.N)
+	defer in.leave()
+	if r.Runs > 0 {
+		return s.handleRuns(source, &r, mem, inside, elements)
 	}
 	switch r.Kind {
 	case rma.Info:
-		binary.LittleEndian.PutUint64(s.out[rma.AnswerSize:], uint64(own.count))
+		binary.LittleEndian.PutUint64(s.out[rma.AnswerSize:], uint64(s.w.part(s.w.group.Rank).count))
 		s.answer(source, r.Slot, rma.Done, 8)
 	case rma.Put:
 		s.check(source, inside, len(elements) == len(mem))
@@ -79,12 +79,12 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.PutAlone: // one that is outside is received into no memory, so that its sender goes on
 		s.check(source, inside, true)
 		if o := s.moves(source); o != nil {
-			s.port.Recv(int(source), r.Slot, mem, o)
+			s.port.Recv(int(source), r.Slot, mem, in.during(o))
 		}
 	case rma.Get:
 		s.check(source, inside, true)
 		if o := s.moves(source); o != nil {
-			s.port.Send(int(source), r.Slot, mem, o)
+			s.port.Send(int(source), r.Slot, mem, in.during(o))
 		}
 	case rma.Update:
 		ok := len(elements) == len(mem)

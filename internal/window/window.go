@@ -31,6 +31,8 @@ type Window struct {
 	own    *part         // this rank's
 	served *served       // nil: the window is mapped, and takes none
 
+	regions *regions // of a dynamic window, whose part of this rank has no memory; nil: it is not dynamic
+
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
 	// window has been freed, and of a window that is not mapped.
 	Open    atomic.Bool
@@ -158,6 +160,9 @@ func (w *Window) Operation(ctx context.Context, op string, rank int, at int64, n
 		if r, err = w.reachWithin(ctx, op, rank); err != nil {
 			return nil, nil, err
 		}
+	}
+	if w.regions != nil {
+		return w.anywhere(op, r, rank, at, n)
 	}
 	p := w.near[rank]
 	count := int64(0)

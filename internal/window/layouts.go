@@ -1,0 +1,331 @@
+package window
+
+import (
+	"context"
+	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/layout"
+	"github.com/gorun-mpi/mpi/rma"
+)
+
+// An operation with layouts moves what one of them names in the caller's buffer to what another one names at a rank, or
+// back. In mapped memory that is a copy. A rank that is asked gets the runs of its layout with each request, as many as
+// fit (rma.Runs).
+
+// Strewn is the data of a layout in memory, whose byte Origin is displacement 0. It is within the memory.
+type Strewn struct {
+	*layout.Type
+	Mem    []byte
+	Origin int64
+}
+
+// pack copies bytes of the data from byte from on to dst.
+func (s *Strewn) pack(dst []byte, from int64) { s.must(s.Pack(dst, s.Mem, s.Origin, from)) }
+
+// unpack copies src to the data from byte from on.
+func (s *Strewn) unpack(src []byte, from int64) { s.must(s.Unpack(src, s.Mem, s.Origin, from)) }
+
+func (s *Strewn) must(err error) {
+	if err != nil {
+		panic("mpi: a layout in a window: " + err.Error())
+	}
+}
+
+// run is the data, if it is one run.
+func (s *Strewn) run() ([]byte, bool) {
+	at, ok := s.Contiguous()
+	if !ok {
+		return nil, false
+	}
+	return s.Mem[s.Origin+at:][:s.Size()], true
+}
+
+// copyPiece is how many bytes go at a time from one layout to another one, or from a run to another one: the cache has
+// that.
+const copyPiece = 64 << 10
+
+var copyPieces = sync.Pool{New: func() any { return new([copyPiece]byte) }}
+
+// copyStrewn copies data of one size.
+func copyStrewn(dst, src *Strewn) {
+	from, one := src.run()
+	to, other := dst.run()
+	var piece *[copyPiece]byte
+	if !one && !other {
+		piece = copyPieces.Get().(*[copyPiece]byte)
+		defer copyPieces.Put(piece)
+	}
+	for at := int64(0); at < src.Size(); at += copyPiece {
+		n := min(copyPiece, src.Size()-at)
+		switch {
+		case one && other:
+			copy(to[at:at+n], from[at:])
+		case one:
+			dst.unpack(from[at:at+n], at)
+		case other:
+			src.pack(to[at:at+n], at)
+		default:
+			src.pack(piece[:n], at)
+			dst.unpack(piece[:n], at)
+		}
+	}
+}
+
+// aim is what a layout names at a rank.
+type aim struct {
+	Strewn // in the elements from first on; Mem is nil if they are not mapped here
+	rank   int
+	far    *Remote // if they are not mapped here
+	first  int64
+	n      int64 // elements that it reaches over, from displacement 0 or to there
+}
+
+// aim notes an operation at a rank, where displacement 0 of a layout is element at.
+func (w *Window) aim(ctx context.Context, op string, rank int, at int64, t *layout.Type) (a aim, err error) {
+	lo, hi := t.TrueBounds()
+	elem := int64(max(1, w.elem))
+	below, above := min(lo, 0)/elem, max(hi, 0)/elem
+	if below*elem > lo {
+		below--
+	}
+	if above*elem < hi {
+		above++
+	}
+	a = aim{Strewn: Strewn{Type: t, Origin: -below * elem}, rank: rank, first: at + below, n: above - below}
+	if at < 0 {
+		a.first = at // for the error, and so that no sum overflows
+	}
+	a.Mem, a.far, err = w.Operation(ctx, op, rank, a.first, int(a.n))
+	return a, err
+}
+
+// straight reports whether the layout names elements that follow on each other, in order, and which is the first.
+func (a *aim) straight(elem int) (first int64, ok bool) {
+	at, one := a.Contiguous()
+	e := int64(max(1, elem))
+	at += a.Origin
+	return a.first + at/e, one && at%e == 0 && a.Size()%e == 0
+}
+
+// PutLayout writes src to what a layout names at a rank, whose displacement 0 is element at. Both have one size.
+func (w *Window) PutLayout(ctx context.Context, op string, src Strewn, rank int, at int64, to *layout.Type) error {
+	a, err := w.aim(ctx, op, rank, at, to)
+	if err != nil {
+		return err
+	}
+	if a.far == nil {
+		copyStrewn(&a.Strewn, &src)
+		return nil
+	}
+	first, straight := a.straight(w.elem)
+	if run, one := src.run(); one && straight {
+		return w.Put(ctx, op, a.far, rank, first, run)
+	}
+	return w.inBatches(&a, true, 1, func(b *batch) error { return w.tellBatch(ctx, op, &a, rma.Put, 0, b, &src) })
+}
+
+// GetLayout is PutLayout the other way. Unless dst and the elements of a rank that is asked are one run each, it
+// returns when dst has them.
+func (w *Window) GetLayout(ctx context.Context, op string, dst Strewn, rank int, at int64, from *layout.Type) error {
+	a, err := w.aim(ctx, op, rank, at, from)
+	if err != nil {
+		return err
+	}
+	if a.far == nil {
+		copyStrewn(&dst, &a.Strewn)
+		return nil
+	}
+	first, straight := a.straight(w.elem)
+	if run, one := dst.run(); one && straight {
+		return w.Get(ctx, op, a.far, rank, first, run)
+	}
+	return w.inBatches(&a, false, 1, func(b *batch) error {
+		want := rma.Request{Kind: rma.Get, At: a.first, N: a.n, Runs: uint16(len(b.table()))}
+		data := b.s.in[:b.n]
+		if err := w.askWithin(ctx, op, rank, &want, b.table(), data); err != nil {
+			return err
+		}
+		dst.unpack(data, b.from)
+		return nil
+	})
+}
+
+// AccumulateLayout combines src with what a layout names at a rank, as PutLayout writes it. Both consist of whole
+// elements.
+func (w *Window) AccumulateLayout(ctx context.Context, call string, op uint8, src Strewn, rank int, at int64,
+	to *layout.Type) error {
+	a, err := w.aim(ctx, call, rank, at, to)
+	if err != nil {
+		return err
+	}
+	first, straight := a.straight(w.elem)
+	if run, one := src.run(); one && straight && a.far != nil {
+		return w.Accumulate(ctx, call, a.far, rank, first, op, run)
+	}
+	return w.inBatches(&a, true, w.elem, func(b *batch) (err error) {
+		if a.far != nil {
+			return w.tellBatch(ctx, call, &a, rma.Update, op, b, &src)
+		}
+		data := b.s.in[:b.n]
+		src.pack(data, b.from)
+		b.table().Each(func(at, n, before int64) bool {
+			err = w.Update(call, rank, op, a.Mem[at:at+n], data[before:before+n], nil)
+			return err == nil
+		})
+		return err
+	})
+}
+
+// Elements reports whether a layout consists of whole elements of the window, at places where it has such.
+func (w *Window) Elements(t *layout.Type) bool {
+	elem := int64(max(1, w.elem))
+	return t.Runs(func(at, size, _, stride int64) bool { return at%elem == 0 && size%elem == 0 && stride%elem == 0 })
+}
+
+// batch is data of a layout that one request is about: n bytes from byte from on. s.out has its table of runs, behind
+// room for the request.
+type batch struct {
+	s       *scratch
+	from, n int64
+}
+
+func (b *batch) table() rma.Runs { return b.s.out[rma.RequestSize:] }
+
+// room is how many bytes a batch can have more. carried: they go with the table.
+func (b *batch) room(carried bool) int64 {
+	left := int64(elementsMost - len(b.table()) - rma.RunMost - tableAlign)
+	switch {
+	case left < 0:
+		return 0
+	case carried:
+		return max(0, left-b.n)
+	}
+	return elementsMost - b.n
+}
+
+func (b *batch) add(r rma.Run) {
+	b.s.out = b.s.out[:rma.RequestSize+len(b.table().Append(r))]
+	b.n += r.Size * r.Count
+}
+
+// tableAlign is what the length of a table is a multiple of: so the elements behind it are aligned as those of any
+// request.
+const tableAlign = 8
+
+// inBatches calls f with all that a names, as much at a time as fits a request. A batch has multiples of unit bytes.
+func (w *Window) inBatches(a *aim, carried bool, unit int, f func(*batch) error) (err error) {
+	s := w.take()
+	defer w.scratch.Put(s)
+	b := &batch{s: s}
+	begin := func() {
+		s.out = s.out[:rma.RequestSize]
+		b.from, b.n = b.from+b.n, 0
+	}
+	end := func() bool {
+		for len(b.table())%tableAlign != 0 {
+			s.out = append(s.out, 0)
+		}
+		if b.n > 0 {
+			err = f(b)
+		}
+		begin()
+		return err == nil
+	}
+	begin()
+	u := int64(unit)
+	most := b.room(carried) / u * u // of a batch
+	if a.Runs(func(at, size, count, stride int64) bool {
+		for at += a.Origin; count > 0; {
+			room := b.room(carried) / u * u
+			if room < min(size, most) {
+				if !end() {
+					return false
+				}
+				continue
+			}
+			k := room / size
+			if k > 0 {
+				k = min(k, count)
+				b.add(rma.Run{At: at, Size: size, Count: k, Stride: stride})
+				at, count = at+k*stride, count-k
+				continue
+			}
+			for part := int64(0); part < size; { // longer than a batch
+				n := min(b.room(carried)/u*u, size-part)
+				if n > 0 {
+					b.add(rma.Run{At: at + part, Size: n, Count: 1})
+					part += n
+				} else if !end() {
+					return false
+				}
+			}
+			at, count = at+stride, count-1
+		}
+		return true
+	}) {
+		end()
+	}
+	return err
+}
+
+// tellBatch sends a request with runs, and what src has for these.
+func (w *Window) tellBatch(ctx context.Context, call string, a *aim, kind rma.Kind, op uint8, b *batch,
+	src *Strewn) error {
+	want := rma.Request{Kind: kind, Op: op, At: a.first, N: a.n, Runs: uint16(len(b.table()))}
+	elements := b.s.out[rma.RequestSize:][:len(b.table())+int(b.n)]
+	src.pack(elements[len(b.table()):], b.from)
+	sent, err := w.tellRequest(ctx, call, a.rank, &want, elements)
+	if sent {
+		w.began(a.far, nil)
+	}
+	return err
+}
+
+// handleRuns is Handle of a request with runs. It reports whether the request is to be handled again.
+func (s *served) handleRuns(source int32, r *rma.Request, mem []byte, inside bool, elements []byte) (again bool) {
+	table, elements := rma.Runs(elements[:r.Runs]), elements[r.Runs:]
+	unit := 1
+	if r.Kind == rma.Update {
+		unit = s.w.elem
+	}
+	n, ok := table.Check(int64(len(mem)), elementsMost, unit)
+	if r.Kind == rma.Get {
+		switch {
+		case !inside:
+			s.answer(source, r.Slot, rma.Outside, 0)
+		case !ok || len(elements) > 0:
+			s.answer(source, r.Slot, rma.Senseless, 0)
+		default:
+			out := s.out[rma.AnswerSize:]
+			table.Each(func(at, n, before int64) bool {
+				copy(out[before:], mem[at:at+n])
+				return true
+			})
+			s.answer(source, r.Slot, rma.Done, int(n))
+		}
+		return false
+	}
+	ok = ok && n == int64(len(elements))
+	if inside && ok {
+		table.Each(func(at, n, before int64) bool {
+			if r.Kind == rma.Put {
+				copy(mem[at:at+n], elements[before:])
+				return true
+			}
+			if before < s.handled {
+				return true
+			}
+			ok, again = s.w.combine(r.Op, mem[at:at+n], elements[before:before+n], nil)
+			if again {
+				s.handled = before
+			}
+			return ok
+		})
+		if again {
+			return true
+		}
+	}
+	s.handled = 0
+	s.check(source, inside, ok)
+	return false
+}
