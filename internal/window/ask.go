@@ -1,9 +1,9 @@
 package window
 
 import (
-	"encoding/binary"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
@@ -17,6 +17,8 @@ type Remote struct {
 	known  bool
 	count  int64 // elements that it has
 	locked bool  // by LockAll: that asks each rank for its lock when it is first used
+
+	link atomic.Pointer[pml.Reach] // by which puts and gets go, once it is known; nil: by messages
 
 	// flushing is held by the goroutine that waits for operations: another one's Flush returns when they are done.
 	flushing sync.Mutex
@@ -53,11 +55,9 @@ func (w *Window) reach(op string, rank int) (*Remote, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.known && w.near[rank] == nil {
-		var count [8]byte
-		if err := w.ask(op, rank, &rma.Request{Kind: rma.Info}, nil, count[:]); err != nil {
+		if err := w.borrow(op, rank, r); err != nil {
 			return nil, err
 		}
-		r.known, r.count = true, int64(binary.LittleEndian.Uint64(count[:]))
 	}
 	w.mu.Lock()
 	all := w.epochs.LockedAll()
@@ -129,6 +129,11 @@ func (w *Window) began(r *Remote, message *pml.Request) {
 
 // Put writes src at a rank. src is the window's until the next flush there.
 func (w *Window) Put(op string, r *Remote, rank int, at int64, src []byte) error {
+	if l := r.link.Load(); l != nil {
+		if ok, err := l.Put(nil, src, at*int64(w.elem)); ok {
+			return w.wrap(op, rank, err)
+		}
+	}
 	m, err := w.put(op, rank, at, src)
 	if err == nil {
 		w.began(r, m)
@@ -138,6 +143,11 @@ func (w *Window) Put(op string, r *Remote, rank int, at int64, src []byte) error
 
 // StartPut is Put whose src is the window's until the request is done; nil: it is done.
 func (w *Window) StartPut(op string, r *Remote, rank int, at int64, src []byte) (*pml.Request, error) {
+	if l := r.link.Load(); l != nil {
+		if m, ok, err := l.StartPut(nil, src, at*int64(w.elem)); ok {
+			return m, w.wrap(op, rank, err)
+		}
+	}
 	m, err := w.put(op, rank, at, src)
 	if err == nil {
 		w.began(r, nil)
@@ -159,6 +169,11 @@ func (w *Window) put(op string, rank int, at int64, src []byte) (*pml.Request, e
 
 // Get reads elements of a rank into dst, which is the window's until the next flush there.
 func (w *Window) Get(op string, r *Remote, rank int, at int64, dst []byte) error {
+	if l := r.link.Load(); l != nil {
+		if ok, err := l.Get(nil, dst, at*int64(w.elem)); ok {
+			return w.wrap(op, rank, err)
+		}
+	}
 	m, err := w.get(op, rank, at, dst)
 	if err == nil {
 		w.began(r, m)
@@ -168,6 +183,11 @@ func (w *Window) Get(op string, r *Remote, rank int, at int64, dst []byte) error
 
 // StartGet is Get whose dst is the window's until the request is done.
 func (w *Window) StartGet(op string, r *Remote, rank int, at int64, dst []byte) (*pml.Request, error) {
+	if l := r.link.Load(); l != nil {
+		if m, ok, err := l.StartGet(nil, dst, at*int64(w.elem)); ok {
+			return m, w.wrap(op, rank, err)
+		}
+	}
 	m, err := w.get(op, rank, at, dst)
 	if err == nil {
 		w.began(r, nil)
@@ -240,6 +260,7 @@ func (w *Window) settle(op string, rank int, r *Remote) (err error) {
 	pending := r.pending
 	r.pending, r.spare = r.spare, nil
 	w.mu.Unlock()
+	err = w.flushLink(op, rank, r)
 	for _, m := range pending {
 		if _, failed := m.Wait(); failed != nil && err == nil {
 			err = w.group.Wrap(op, rank, ranks.Undefined, failed)
@@ -279,7 +300,7 @@ func (w *Window) complete(op string, rank int, r *Remote, kind rma.Kind) error {
 	sent := r.sent
 	w.mu.Unlock()
 	if kind == rma.Flush && sent == r.flushed {
-		return nil
+		return w.flushLink(op, rank, r)
 	}
 	err := errors.Join(w.settle(op, rank, r), w.ask(op, rank, &rma.Request{Kind: kind}, nil, nil))
 	if !errors.Is(err, mpierr.ErrPeerFailed) { // else they never are, and each call says so

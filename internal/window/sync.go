@@ -192,7 +192,7 @@ func (w *Window) Free(ctx context.Context) (first bool, err error) {
 	}
 	w.Open.Store(false)
 	w.passive.Store(false)
-	return true, errors.Join(w.flushAll(op), w.barrier(ctx, op))
+	return true, errors.Join(w.flushAll(op), w.depart(ctx, op))
 }
 
 // Close gives the memory back when no message of another rank touches it: such a rank may live although Free has
@@ -205,11 +205,11 @@ func (w *Window) Close() {
 	w.passive.Store(false)
 	w.mu.Unlock()
 	switch {
-	case !first || w.board == nil:
-	case w.served == nil:
+	case !first:
+	case w.served != nil:
+		w.giveBack()
+	case w.board != nil:
 		w.board.Close()
-	default:
-		w.served.port.WhenIdle(w.board.Close)
 	}
 }
 

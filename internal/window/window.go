@@ -38,11 +38,12 @@ type Window struct {
 	state  state
 	far    map[int]*Remote // ranks that this one has asked for something
 
-	waits   sync.Mutex    // held by the goroutine that waits at the board
-	watched atomic.Bool   // the ends of all members end waits at the board
-	guard   atomic.Uint64 // of the memory of this rank, if there is no board: see part.Guard
-	slots   atomic.Int32  // the number of the last tag
-	scratch sync.Pool     // *scratch
+	departed atomic.Bool   // all ranks have called Free
+	waits    sync.Mutex    // held by the goroutine that waits at the board
+	watched  atomic.Bool   // the ends of all members end waits at the board
+	guard    atomic.Uint64 // of the memory of this rank, if there is no board: see part.Guard
+	slots    atomic.Int32  // the number of the last tag
+	scratch  sync.Pool     // *scratch
 }
 
 // Updater makes atomic steps on elements, whose type it knows.
