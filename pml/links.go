@@ -254,7 +254,9 @@ func (l *linkPath) cancel(r *Request, why error) {
 	case r.op == opLink:
 		if r.extra && r.waits != nil {
 			r.waits.unwait(r, why)
-		} // else it is an operation, which ends soon and without the peer
+		} else if why != nil {
+			l.transfers.desert(r.transfer, why)
+		} // else an operation ends soon, and without the peer
 	case r.op == opRecv && r.offload.state == inDevice:
 		l.offload.cancel(r, why)
 	case r.op == opRecv:

@@ -36,6 +36,7 @@ const (
 	opEarly // fetches a message before it is matched
 	opLost  // an operation of a Tagged device of which no caller hears
 	opLink  // an operation of a Reach, or a wait for one
+	opProxy // another request for an operation
 )
 
 // reqState is where a request is. Who owns it:
@@ -102,6 +103,8 @@ type extras struct {
 	then       Follower      // hears of the end of a message of a window; nil: nobody does, or it is another's
 	window     *Window       // counts the message as one that moves; nil: none does
 	waits      *Reach        // for which its caller waits; nil: it is no such wait
+	proxy      *Request      // is done when this request is; nil: there is none
+	proxied    *Request      // of a proxy, the request that it is for
 	tagged     *taggedOp
 }
 
@@ -170,6 +173,9 @@ func (e *Engine) complete(r *Request, err error) {
 	if r.extra && r.done != nil {
 		close(r.done)
 		e.wait.followers--
+	}
+	if r.extra && r.proxy != nil {
+		r.endProxy()
 	}
 	if r.detached {
 		r.detached = false

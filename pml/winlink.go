@@ -173,12 +173,10 @@ func (f *Reach) begin(cc context.Context, asked, put bool, buf []byte, off int64
 	defer e.unlock()
 	if asked {
 		r = e.requests.handle()
+		e.activate(r, cc)
 	} else {
-		r = e.requests.take()
-		r.detached = true
-		e.load.detached++
+		r = e.unasked()
 	}
-	e.activate(r, nil)
 	r.buf, r.recv.Source = transport.HostMem(buf), p.rank
 	r.status = Status{Source: p.rank, Bytes: int64(len(buf))}
 	ts := &e.links.transfers
@@ -206,11 +204,29 @@ func (f *Reach) begin(cc context.Context, asked, put bool, buf []byte, off int64
 	case err == errOtherWay:
 		return nil, false, nil
 	case err != nil && asked && ts.find(id) == t: // its caller does not hear of it
-		r.detached = true
-		e.load.detached++
+		ts.desert(t, err)
+		e.requests.release(r)
 		return nil, true, err
 	}
 	return r, true, err
+}
+
+// unasked makes the request of an operation for which no caller has one.
+func (e *Engine) unasked() *Request {
+	r := e.requests.take()
+	r.detached = true
+	e.load.detached++
+	e.activate(r, nil)
+	return r
+}
+
+// desert ends the request of an operation, since its context has ended. The operation goes on.
+func (ts *transfers) desert(t *transfer, why error) {
+	r, own := t.r, ts.l.e.unasked()
+	own.buf, own.status, own.recv.Source = r.buf, r.status, r.recv.Source
+	own.transfer, r.transfer = t, nil
+	t.r = own
+	ts.l.e.endCancelled(r, why)
 }
 
 // activate begins something that no path hears of.

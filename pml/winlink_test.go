@@ -16,6 +16,7 @@ type lender struct{}
 
 func (lender) Handle(int32, []byte) bool { return false }
 func (lender) Failed(int32, error)       {}
+func (lender) Returned()                 {}
 
 // lend has a rank lend memory to another one. It returns what that is told.
 func (n *testNet) lend(rank, to int, mem []byte) (w *Window, got Lent) {
@@ -254,6 +255,13 @@ func TestReachWithContext(t *testing.T) {
 	if err := f.Flush(over); err != nil || !bytes.Equal(mem, src) {
 		t.Errorf("Flush of what is over: %v", err)
 	}
+	soon, end := context.WithCancel(context.Background())
+	r, _, _ := f.StartPut(soon, src, 0)
+	end()
+	if _, err := r.Wait(); !errors.Is(err, context.Canceled) || f.oldest == nil {
+		t.Errorf("Wait: %v", err)
+	}
+	n.endRMA(nil)
 	n.noRoom[0] = 1 << 30
 	ok, err := f.Put(over, src[:50], 50)
 	r, begun, failed := f.StartGet(over, make([]byte, 100), 0)

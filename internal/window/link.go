@@ -2,9 +2,9 @@ package window
 
 import (
 	"context"
+	"errors"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
-	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
@@ -13,28 +13,28 @@ import (
 // rank has no part in them. Its answer to the first request lends this rank the memory. Everything else, and what the
 // link refuses, goes by messages.
 
-// borrow asks a rank about its memory. r.mu is held.
-func (w *Window) borrow(op string, rank int, r *Remote) error {
+// borrow asks a rank about its memory: how many elements it has, and the link that reaches them, or nil.
+func (w *Window) borrow(op string, rank int) (count int64, link *pml.Reach, err error) {
 	var b [rma.RegionSize]byte
 	if err := w.ask(op, rank, &rma.Request{Kind: rma.Info}, nil, b[:]); err != nil {
-		return err
+		return 0, nil, err
 	}
 	var m rma.Region
 	if err := m.Decode(b[:]); err != nil {
-		return w.fail(op, mpierr.ErrAborted, rank, "%w", err)
+		return 0, nil, w.fail(op, mpierr.ErrAborted, rank, "%w", err)
 	}
-	r.known, r.count = true, m.Count
 	lent := pml.Lent{Addr: m.Addr, Key: m.Key, Reads: m.Reads, Writes: m.Writes}
-	r.link.Store(w.group.Engine.Reach(w.group.ToWorld(rank), lent))
-	return nil
+	return m.Count, w.group.Engine.Reach(w.group.ToWorld(rank), lent), nil
 }
 
-// flushLink returns when the link's operations at a rank are over, and so complete there.
-func (w *Window) flushLink(op string, rank int, r *Remote) error {
-	if l := r.link.Load(); l != nil {
-		return w.wrap(op, rank, l.Flush(nil))
+// flushLink returns when the link's operations at a rank are over, and so complete there. ended: ctx has ended before.
+func (w *Window) flushLink(ctx context.Context, op string, rank int, r *Remote) (ended bool, err error) {
+	l := r.link.Load()
+	if l == nil {
+		return false, nil
 	}
-	return nil
+	err = l.Flush(ctx)
+	return ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()), w.wrap(op, rank, err)
 }
 
 // lend answers Info.
@@ -47,24 +47,12 @@ func (s *served) lend(source, slot int32) {
 }
 
 // depart is the last barrier of a window: when it is over no rank makes an operation any more.
-func (w *Window) depart(ctx context.Context, op string) error {
-	leave := func() error {
-		err := w.barrier(nil, op)
-		if err == nil {
-			w.departed.Store(true)
-		}
-		return err
+func (w *Window) depart(op string) error {
+	err := w.barrier(nil, op)
+	if err == nil {
+		w.departed.Store(true)
 	}
-	if ctx == nil {
-		return leave()
-	}
-	done := w.group.InBackground(op, leave) // also if ctx has ended: other ranks count on this one
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return w.wrap(op, ranks.Undefined, ctx.Err())
-	}
+	return err
 }
 
 // giveBack ends what other ranks may do with the memory of this one, and gives the memory back. If some of them may not
