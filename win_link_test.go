@@ -3,10 +3,22 @@ package mpi
 import (
 	"context"
 	"errors"
+	"path"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/transport/faulty"
 )
+
+// unreached has no link reach the memory of a peer.
+var unreached = faulty.Plan{RefuseRegister: 1 - 1e-12}
+
+// linked reports whether a link may reach the memory of a window here.
+func linked(t *testing.T) bool {
+	return !slices.Contains([]string{"stream", "tcp", "tagged"}, path.Base(t.Name()))
+}
 
 // Where a link reaches the memory, it does so until all ranks have called Free, also behind a Free that has ended with
 // its context.
@@ -80,6 +92,53 @@ func TestManyPuts(t *testing.T) {
 				}
 				must(Barrier(w))
 			})
+		})
+	})
+}
+
+// A link that reaches the memory needs nothing of the rank whose memory it is: neither a call nor its watcher.
+func TestLinkNeedsNoRank(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		f := &frozen{make(chan struct{}), make(chan struct{})}
+		run(2, func(w *Comm) {
+			const n = 1 << 17
+			c := ok(w.Dup())
+			win := ok(WinCreate(w, make([]int64, n)))
+			if w.Rank() == 1 {
+				for i := range win.Local() {
+					win.Local()[i] = int64(i)
+				}
+				freezes(c, f)
+				sendSignal(w, 0)
+				<-f.over
+				awaitSignal(w, 0)
+			} else {
+				awaitSignal(w, 1)
+				must(win.Lock(1, Shared))
+				must(win.Get(nil, 1, 0)) // has the memory lent
+				dst := make([]int64, n)
+				does := linked(t) && !strings.Contains(t.Name(), "faulty") // whose links may or may not reach it
+				func() {
+					defer close(f.over)
+					freeze(c, 1, f)
+					if does {
+						must(win.Get(dst, 1, 0))
+						must(win.Flush(1))
+						same(dst[n-1], n-1)
+						ok(ok(win.RGet(dst[:1], 1, 5)).Wait())
+						same(dst[0], 5)
+					}
+					if does && strings.Contains(t.Name(), "verbs") {
+						must(win.Put(dst[1:], 1, 0))
+						must(win.FlushAll())
+						ok(ok(win.RPut(dst[:3], 1, 7)).Wait())
+					}
+				}()
+				must(win.Unlock(1))
+				sendSignal(w, 1)
+			}
+			must(win.Free())
+			must(c.Free())
 		})
 	})
 }
