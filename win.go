@@ -34,6 +34,13 @@ type winState[T any] struct {
 	parts [][]T                   // of each rank; nil: not all of them are mapped
 	ops   atomic.Pointer[[]winOp] // this package's operators that it has been called with; nil: none
 	pairs sync.Pool               // *[4]T: elements of an operation
+	group atomic.Pointer[winGroup]
+}
+
+// winGroup is the group that Start or Post was called with last: programs use one again and again.
+type winGroup struct {
+	of    *Group
+	ranks []int32 // of the window; they do not change
 }
 
 // WinOption is an option of WinAlloc and WinShared.
@@ -375,15 +382,19 @@ func (w *Win[T]) Test() (bool, error) {
 }
 
 func (w *Win[T]) withGroup(op string, g *Group, f func(context.Context, []int32) error) error {
-	if err := w.comm.part(op, g); err != nil {
-		return err
+	last := w.group.Load()
+	if last == nil || last.of != g || g == nil {
+		if err := w.comm.part(op, g); err != nil {
+			return err
+		}
+		last = &winGroup{of: g}
+		g.ranks.All(func(world int32) bool {
+			last.ranks = append(last.ranks, int32(w.comm.group.RankOf(world)))
+			return true
+		})
+		w.group.Store(last)
 	}
-	var in []int32
-	g.ranks.All(func(world int32) bool {
-		in = append(in, int32(w.comm.group.RankOf(world)))
-		return true
-	})
-	return f(w.ctx, in)
+	return f(w.ctx, last.ranks)
 }
 
 // Lock begins an epoch for operations at a rank, when this rank has its lock; §12.5.3. Ranks get a lock in the order in

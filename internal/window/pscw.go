@@ -146,7 +146,9 @@ func (w *Window) Start(ctx context.Context, group []int32) error {
 	}
 	left, err := w.hear(ctx, op, posted, due)
 	if err == nil {
-		w.allow(group, accessStarted)
+		if w.mapped {
+			w.allow(group, accessStarted)
+		}
 		return w.change(op, ranks.Undefined, func(*rma.Epochs) error {
 			w.early = slices.DeleteFunc(w.early, func(r int32) bool { return slices.Contains(group, r) })
 			return nil
@@ -164,12 +166,10 @@ func (w *Window) Start(ctx context.Context, group []int32) error {
 	return err
 }
 
-// allow notes why operations at the ranks of a group are allowed.
+// allow notes why operations at the ranks of a group are allowed, in mapped memory.
 func (w *Window) allow(group []int32, access uint32) {
-	if w.mapped {
-		for _, r := range group {
-			w.parts[r].access.Store(access)
-		}
+	for _, r := range group {
+		w.parts[r].access.Store(access)
 	}
 }
 
@@ -184,7 +184,10 @@ func (w *Window) Complete() error {
 	if err != nil {
 		return err
 	}
-	w.allow(group, accessNone)
+	if w.mapped { // where the operations are over
+		w.allow(group, accessNone)
+		return w.tell(nil, op, completed, group)
+	}
 	for _, r := range group {
 		if failed := w.flush(op, int(r)); err == nil {
 			err = failed

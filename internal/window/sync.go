@@ -28,6 +28,9 @@ func (w *Window) Fence(ctx context.Context) error {
 func (w *Window) barrier(ctx context.Context, op string) error {
 	key := coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}
 	err := w.group.Plan(coll.Blocking, &key, nil, nil).Perform(ctx)
+	if err == nil {
+		return nil
+	}
 	var barrier *mpierr.Error
 	if errors.As(err, &barrier) {
 		own := *barrier
