@@ -251,6 +251,12 @@ func (l *linkPath) checkPosted(r *Request) {
 // cancel implements path.
 func (l *linkPath) cancel(r *Request, why error) {
 	switch {
+	case r.op == opLink:
+		if r.extra && r.waits != nil {
+			r.waits.unwait(r, why)
+		} else if why != nil {
+			l.transfers.desert(r.transfer, why)
+		} // else an operation ends soon, and without the peer
 	case r.op == opRecv && r.offload.state == inDevice:
 		l.offload.cancel(r, why)
 	case r.op == opRecv:

@@ -529,7 +529,7 @@ func (n *testNet) sayDown(rank, of int) {
 const registeredAt = 1 << 32
 
 func (l *testLink) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
-	if access != transport.Readable && access != transport.Writable {
+	if access != transport.Readable && access != transport.Writable && access&transport.Lasting == 0 {
 		panic(fmt.Sprintf("a peer is given access %d; no transfer needs more than one of both kinds", access))
 	}
 	n := l.d.net
@@ -769,11 +769,14 @@ func (e *Engine) consistent() error {
 	}
 	active := len(e.probers)
 	for t := range e.links.transfers.values() {
-		if t.r.state != stActive || t.r.transfer != t || t.recv != (t.r.op != opSend) {
+		one := t.one.reach != nil
+		if t.r.state != stActive || t.r.transfer != t || !one && t.recv != (t.r.op != opSend) || one && t.r.op != opLink {
 			return fmt.Errorf("rank %d: a transfer's request is not active, or not its own", e.cfg.Rank)
 		}
-		for k, there := range map[jobKind]bool{jobStream: !t.recv && t.snd.Streaming(), jobWrite: !t.recv && t.writeDue(),
-			jobRead: t.recv && t.readDue(), jobInbound: t.recv && t.rcv.Streaming()} {
+		due := one && t.operationDue()
+		for k, there := range map[jobKind]bool{jobStream: !t.recv && t.snd.Streaming(),
+			jobWrite: !t.recv && t.writeDue() || due && t.one.put, jobRead: t.recv && t.readDue() || due && !t.one.put,
+			jobInbound: t.recv && t.rcv.Streaming()} {
 			if t.jobs.has(k) != there {
 				return fmt.Errorf("rank %d: a transfer is in the list of jobs of kind %d: %v, and should not", e.cfg.Rank, k, !there)
 			}

@@ -42,6 +42,7 @@ type peer struct {
 	tuner    rendezvous.Tuner       // of what it sends
 	offered  int                    // messages to it that it can READ, and has not said that it has
 	starters []*transfer            // matched receives that wait for the link
+	linked   []func()               // likewise, to be called
 	asked    *unexpected            // unmatched messages that the sender may take back, newest first
 	byID     map[uint64]*unexpected // these, once it has taken one back; nil: not yet, or there is none of them
 	blocked  int                    // of these whose sender is blocked: see early
@@ -184,6 +185,11 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 		p.l.transfers.begin(t)
 	}
 	p.starters = nil
+	linked := p.linked
+	p.linked = nil
+	for _, f := range linked {
+		f()
+	}
 	p.flush()
 }
 
@@ -385,7 +391,7 @@ func (p *peer) fail(err error) {
 		l.e.complete(r, err)
 	}
 	p.queue.reset()
-	p.starters = nil
+	p.starters, p.linked = nil, nil
 	l.failReceives(l.table.FailSource(p.rank), err)
 	if int(p.rank) != l.e.cfg.Rank {
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.

@@ -35,6 +35,7 @@ const (
 	opBoard
 	opEarly // fetches a message before it is matched
 	opLost  // an operation of a Tagged device of which no caller hears
+	opLink  // an operation of a Reach, or a wait for one
 	opProxy // another request for an operation
 )
 
@@ -101,6 +102,7 @@ type extras struct {
 	pieces     *pieces       // nil: the message is one piece of memory
 	then       Follower      // hears of the end of a message of a window; nil: nobody does, or it is another's
 	window     *Window       // counts the message as one that moves; nil: none does
+	waits      *Reach        // for which its caller waits; nil: it is no such wait
 	proxy      *Request      // is done when this request is; nil: there is none
 	proxied    *Request      // of a proxy, the request that it is for
 	tagged     *taggedOp

@@ -140,7 +140,9 @@ func (l *linkPath) awaited(yield func(rank int32)) {
 }
 
 // unmatched reports whether the receiver has not begun to receive the message, as far as is known here.
-func (t *transfer) unmatched() bool { return !t.recv && t.failed == nil && !t.snd.Asked() }
+func (t *transfer) unmatched() bool {
+	return !t.recv && t.failed == nil && t.one.reach == nil && !t.snd.Asked()
+}
 
 // onWatch is called when p wants to know when this rank has returned.
 func (p *peer) onWatch() {
@@ -276,5 +278,5 @@ func (p *peer) onlyAsks() bool {
 			return false
 		}
 	}
-	return p.queue.len() == 0 && len(p.starters) == 0
+	return p.queue.len() == 0 && len(p.starters)+len(p.linked) == 0
 }

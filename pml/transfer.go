@@ -10,7 +10,8 @@ import (
 )
 
 // transfer is one end of a message that peers speak of by a number: a rendezvous, or a synchronous eager message that
-// is not matched yet. What is sent on which event is package rendezvous's to say; here that is carried out.
+// is not matched yet. What is sent on which event is package rendezvous's to say; here that is carried out. An operation
+// on memory that another rank has lent is a transfer too (winlink.go).
 //
 // From open to close the request's buffer is the library's, and also what the link may touch it for: READs and WRITEs
 // under way, fragments that are placed, what is registered. close gives all of it back.
@@ -21,6 +22,7 @@ type transfer struct {
 	recv bool // rcv is in use, else snd
 	rcv  rendezvous.Receiver
 	snd  rendezvous.Sender
+	one  oneSided
 
 	jobs   jobSet // what is in the worklist
 	placed bool   // the link's Place has the buffer
@@ -121,6 +123,9 @@ func (ts *transfers) failPeer(p *peer, err error) {
 
 // touched reports whether something may still read or write the buffer.
 func (t *transfer) touched() bool {
+	if t.one.reach != nil {
+		return t.one.under > 0
+	}
 	if t.recv {
 		return t.rcv.ReadUnderWay() || t.rcv.Back().OK && !t.peer.harmless()
 	}
@@ -146,6 +151,9 @@ func (ts *transfers) releaseAll(p *peer) {
 // finish ends what is left: the devices are closed.
 func (ts *transfers) finish() {
 	for t := range ts.values() {
+		if f := t.one.reach; f != nil {
+			f.over(t, t.failed)
+		}
 		ts.remove(t.id)
 		t.r.transfer = nil
 		ts.l.e.complete(t.r, t.failed)
@@ -155,6 +163,9 @@ func (ts *transfers) finish() {
 // end gives the buffer back to its user.
 func (ts *transfers) end(t *transfer, err error) {
 	r := t.r
+	if f := t.one.reach; f != nil {
+		f.over(t, err)
+	}
 	ts.close(t)
 	ts.l.e.complete(r, err)
 }
@@ -355,6 +366,9 @@ func (ts *transfers) readsDone(ids []uint64) {
 
 // readNext does one READ, or several.
 func (ts *transfers) readNext(t *transfer) int {
+	if t.one.reach != nil {
+		return ts.operate(t)
+	}
 	if jobs := ts.l.worklist.jobs[jobRead].items(); len(jobs) > 1 {
 		if n := ts.readSome(jobs); n > 0 {
 			return n
@@ -387,6 +401,8 @@ func (ts *transfers) onGetDone(id uint64, err error) {
 	t := ts.find(id)
 	switch {
 	case t == nil:
+	case t.one.reach != nil:
+		ts.operationDone(t, err)
 	case t.failed != nil:
 		t.rcv.OnGetDone()
 		t.snd.OnWriteFailed()
@@ -467,7 +483,7 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 // number.
 func (ts *transfers) sending(p *peer, id uint64, what string) *transfer {
 	t := ts.find(id)
-	if t == nil || t.peer != p || t.recv {
+	if t == nil || t.peer != p || t.recv || t.one.reach != nil {
 		return nil // over: FIN was faster
 	}
 	if t.r.queued {
@@ -597,6 +613,9 @@ func (t *transfer) writeDue() bool {
 
 // writeNext does one WRITE.
 func (ts *transfers) writeNext(t *transfer) int {
+	if t.one.reach != nil {
+		return ts.operate(t)
+	}
 	off, n, addr, key, _ := t.snd.NextWrite(t.peer.readPiece())
 	switch st, err := t.peer.rma.Put(t.r.buf.Part(off, n), addr, key, t.id); {
 	case err == nil && st == transport.Full:

@@ -15,6 +15,8 @@ type Window struct {
 	handle Handler
 	moving int    // messages whose Followers are not told yet
 	idle   func() // is to be called when there are none; nil: nothing
+	loans  map[int32]loan
+	over   bool // nothing is lent any more
 }
 
 // Handler handles requests. Its methods are called under the engine's lock, so they neither wait nor call a method
@@ -38,6 +40,7 @@ type windows struct {
 	open        []*Window
 	first, last *Request
 	telling     bool
+	kept        []*Window // whose memory may be reached as long as the engine lives
 }
 
 // OpenWindow opens a window for the messages of a context and tag. A message that is longer than buf is lost.

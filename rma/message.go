@@ -11,7 +11,7 @@ type Kind uint8
 
 const (
 	_        Kind = iota
-	Info          // answer with the number of elements
+	Info          // answer with Region
 	Put           // write the elements that follow
 	PutAlone      // write the elements of another message, which comes with tag Slot
 	Get           // send the elements in a message of their own with tag Slot
@@ -104,6 +104,50 @@ func (r *Request) Decode(b []byte) (elements []byte, err error) {
 			r.Slot)
 	}
 	return b[RequestSize:], nil
+}
+
+// Region is the answer to Info: the memory of a rank.
+//
+//	 byte 0                     8                     16                    24      25
+//	┌─────────────────────┬─────────────────────┬─────────────────────┬───────┬────────┐
+//	│        Count        │        Addr         │         Key         │ flags │  zero  │
+//	└─────────────────────┴─────────────────────┴─────────────────────┴───────┴────────┘
+type Region struct {
+	Count         int64  // elements; 0 or more
+	Addr, Key     uint64 // by which a link reaches them; only the link knows what they mean
+	Reads, Writes bool   // what the link may do: the lowest bits of flags
+}
+
+// RegionSize is the length of a Region.
+const RegionSize = 32
+
+// Append writes m.
+func (m *Region) Append(b []byte) []byte {
+	flags := uint64(0)
+	if m.Reads {
+		flags = 1
+	}
+	if m.Writes {
+		flags |= 2
+	}
+	for _, v := range []uint64{uint64(m.Count), m.Addr, m.Key, flags} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// Decode reads a Region.
+func (m *Region) Decode(b []byte) error {
+	if len(b) != RegionSize {
+		return fmt.Errorf("rma: %d bytes about memory, and not %d", len(b), RegionSize)
+	}
+	le := binary.LittleEndian
+	flags := le.Uint64(b[24:])
+	*m = Region{int64(le.Uint64(b)), le.Uint64(b[8:]), le.Uint64(b[16:]), flags&1 != 0, flags&2 != 0}
+	if m.Count < 0 || flags > 3 {
+		return fmt.Errorf("rma: memory of %d elements, with flags %#x", m.Count, flags)
+	}
+	return nil
 }
 
 // Answer is the first byte of an answer.

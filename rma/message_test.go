@@ -131,6 +131,22 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// A Region that is read has a length that can be, and is written as the same bytes.
+func FuzzRegion(f *testing.F) {
+	f.Add((&Region{Count: 5, Addr: 1 << 63, Key: 7, Reads: true}).Append(nil))
+	f.Add((&Region{Count: math.MaxInt64, Reads: true, Writes: true}).Append(nil))
+	f.Add(bytes.Repeat([]byte{0xff}, RegionSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m Region
+		if err := m.Decode(b); err != nil {
+			return
+		}
+		if again := m.Append(nil); m.Count < 0 || !bytes.Equal(again, b) {
+			t.Fatalf("%x is read as %+v and written as %x", b, m, again)
+		}
+	})
+}
+
 // within reports whether Within is right to say yes, with integers that do not overflow.
 func within(at, n, count int64, elem int) bool {
 	a, b, c := big.NewInt(at), big.NewInt(n), big.NewInt(count)

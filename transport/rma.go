@@ -43,6 +43,9 @@ type Access uint8
 const (
 	Readable Access = 1 << iota
 	Writable        // also by atomics
+	// Lasting: the peer may do it at any time until Deregister, more than once, and so may peers of other links. A
+	// device does not refuse memory for being short, and may register memory once for several links.
+	Lasting
 )
 
 // State is what became of an operation.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
@@ -16,6 +17,8 @@ import (
 
 // Remote is what a window knows of a rank that it has asked for something.
 type Remote struct {
+	link atomic.Pointer[pml.Reach] // by which puts and gets go, once it is known; nil: by messages
+
 	// Each has an element for each request under way that is to be answered: see rma.AsksMost.
 	asks, locks chan struct{}
 	// flushing has an element while a goroutine waits for operations: another one's Flush returns when they are done.
@@ -124,10 +127,11 @@ func (w *Window) reachWithin(ctx context.Context, op string, rank int) (*Remote,
 
 // meet is what a contact does.
 func (w *Window) meet(op string, rank int, r *Remote, c *contact) error {
-	var count [8]byte
+	var count int64
+	var link *pml.Reach
 	var err error
 	if c.info {
-		err = w.ask(op, rank, &rma.Request{Kind: rma.Info}, nil, count[:])
+		count, link, err = w.borrow(op, rank)
 	}
 	has := false
 	if c.lock && err == nil {
@@ -136,7 +140,8 @@ func (w *Window) meet(op string, rank int, r *Remote, c *contact) error {
 	}
 	w.mu.Lock()
 	if c.info && err == nil {
-		r.known, r.count = true, int64(binary.LittleEndian.Uint64(count[:]))
+		r.known, r.count = true, count
+		r.link.Store(link)
 	}
 	release := has && c.abandoned
 	r.locked = r.locked || has && !c.abandoned
@@ -355,6 +360,11 @@ func (w *Window) unreserve(r *Remote) {
 
 // Put writes src at a rank. src is the window's until the next flush there.
 func (w *Window) Put(ctx context.Context, op string, r *Remote, rank int, at int64, src []byte) error {
+	if l := r.link.Load(); l != nil {
+		if ok, err := l.Put(ctx, src, at*int64(w.elem)); ok {
+			return w.wrap(op, rank, err)
+		}
+	}
 	_, err := w.put(ctx, op, r, rank, at, src, false)
 	return err
 }
@@ -362,6 +372,11 @@ func (w *Window) Put(ctx context.Context, op string, r *Remote, rank int, at int
 // StartPut is Put with a request, which is done when src is the caller's again; nil: it is.
 func (w *Window) StartPut(ctx context.Context, op string, r *Remote, rank int, at int64, src []byte) (*pml.Request,
 	error) {
+	if l := r.link.Load(); l != nil {
+		if m, ok, err := l.StartPut(ctx, src, at*int64(w.elem)); ok {
+			return m, w.wrap(op, rank, err)
+		}
+	}
 	return w.put(ctx, op, r, rank, at, src, true)
 }
 
@@ -394,6 +409,11 @@ func (w *Window) put(ctx context.Context, op string, r *Remote, rank int, at int
 
 // Get reads elements of a rank into dst, which is the window's until the next flush there.
 func (w *Window) Get(ctx context.Context, op string, r *Remote, rank int, at int64, dst []byte) error {
+	if l := r.link.Load(); l != nil {
+		if ok, err := l.Get(ctx, dst, at*int64(w.elem)); ok {
+			return w.wrap(op, rank, err)
+		}
+	}
 	_, err := w.get(ctx, op, r, rank, at, dst, false)
 	return err
 }
@@ -401,6 +421,11 @@ func (w *Window) Get(ctx context.Context, op string, r *Remote, rank int, at int
 // StartGet is Get with a request, which is done when dst has the elements.
 func (w *Window) StartGet(ctx context.Context, op string, r *Remote, rank int, at int64, dst []byte) (*pml.Request,
 	error) {
+	if l := r.link.Load(); l != nil {
+		if m, ok, err := l.StartGet(ctx, dst, at*int64(w.elem)); ok {
+			return m, w.wrap(op, rank, err)
+		}
+	}
 	return w.get(ctx, op, r, rank, at, dst, true)
 }
 
@@ -476,6 +501,9 @@ func (w *Window) pieces(n int, f func(from, to int) error) error {
 // settle returns when the messages with elements at a rank are over: the callers' buffers are theirs again. r.flushing
 // is held. ended: ctx has ended before.
 func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (ended bool, err error) {
+	if ended, err = w.flushLink(ctx, op, rank, r); ended {
+		return true, err
+	}
 	w.mu.Lock()
 	pending := r.pending
 	r.pending, r.spare = r.spare, nil
@@ -535,7 +563,8 @@ func (w *Window) complete(ctx context.Context, op string, rank int, r *Remote, k
 	sent, moving := r.sent, r.moving
 	w.mu.Unlock()
 	if kind == rma.Flush && sent == r.flushed {
-		return nil
+		_, err := w.flushLink(ctx, op, rank, r)
+		return err
 	}
 	ended, err := w.settle(ctx, op, rank, r)
 	if ended {

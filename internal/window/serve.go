@@ -69,8 +69,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	}
 	switch r.Kind {
 	case rma.Info:
-		binary.LittleEndian.PutUint64(s.out[rma.AnswerSize:], uint64(s.w.part(s.w.group.Rank).count))
-		s.answer(source, r.Slot, rma.Done, 8)
+		s.lend(source, r.Slot)
 	case rma.Put:
 		s.check(source, inside, len(elements) == len(mem))
 		if inside && len(elements) == len(mem) {

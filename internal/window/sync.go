@@ -106,7 +106,7 @@ func (w *Window) Free(ctx context.Context) (first bool, err error) {
 	w.passive.Store(false)
 	end := func() error {
 		w.awaitLate()
-		return errors.Join(w.flushAll(op), w.barrier(nil, op))
+		return errors.Join(w.flushAll(op), w.depart(op))
 	}
 	switch {
 	case ctx == nil:
@@ -133,11 +133,11 @@ func (w *Window) Close() {
 	w.passive.Store(false)
 	w.mu.Unlock()
 	switch {
-	case !first || w.board == nil:
-	case w.served == nil:
+	case !first:
+	case w.served != nil:
+		w.giveBack()
+	case w.board != nil:
 		w.board.Close()
-	default:
-		w.served.port.WhenIdle(w.board.Close)
 	}
 }
 

@@ -46,13 +46,14 @@ type Window struct {
 	late   int             // calls that go on after their callers' contexts have ended
 	onTime chan struct{}   // is closed when late is 0; nil: Free does not wait
 
-	waits   sync.Mutex    // held by the goroutine that waits at the board
-	watched atomic.Bool   // the ends of all members end waits at the board
-	holds   atomic.Int32  // locks of mapped memory that this rank has; that of LockAll counts once
-	alone   atomic.Uint64 // of this rank, if there is no board: see guard
-	users   atomic.Uint64 // likewise
-	slots   atomic.Int32  // the number of the last tag
-	scratch sync.Pool     // *scratch
+	departed atomic.Bool   // all ranks have called Free
+	waits    sync.Mutex    // held by the goroutine that waits at the board
+	watched  atomic.Bool   // the ends of all members end waits at the board
+	holds    atomic.Int32  // locks of mapped memory that this rank has; that of LockAll counts once
+	alone    atomic.Uint64 // of this rank, if there is no board: see guard
+	users    atomic.Uint64 // likewise
+	slots    atomic.Int32  // the number of the last tag
+	scratch  sync.Pool     // *scratch
 }
 
 // Updater makes atomic steps on elements, whose type it knows.

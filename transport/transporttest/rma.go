@@ -166,6 +166,29 @@ func rmaContents(f *fixture, w way) {
 	deregister(a, addr, key)
 }
 
+// rmaLasting registers short memory for long, twice, and uses it as long as one registration has not ended.
+func rmaLasting(f *fixture, w way) {
+	a, b := f.linked()
+	for _, n := range []int{1, 8, 5000} {
+		far, near := pattern(n, 5), pattern(n, 6)
+		wantFar, wantNear := bytes.Clone(far), bytes.Clone(near)
+		addr, key := f.register(a, far, transport.Access(w)|transport.Lasting)
+		again, keyAgain := f.register(a, far, transport.Access(w)|transport.Lasting)
+		for i := range 4 {
+			if f.do(b, w.between(b, near, addr, key)); i == 1 {
+				deregister(a, again, keyAgain)
+			}
+			w.moved(wantNear, wantFar)
+			if !bytes.Equal(near, wantNear) || !bytes.Equal(far, wantFar) {
+				f.Fatalf("%d bytes: wrong contents after %d operations", n, i+1)
+			}
+			fill(near, uint64(i))
+			copy(wantNear, near)
+		}
+		deregister(a, addr, key)
+	}
+}
+
 // rmaMany makes many registrations both ways, and many operations that are under way at once, each completed once.
 func rmaMany(f *fixture, w way) {
 	a, b := f.linked()

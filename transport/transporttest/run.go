@@ -130,6 +130,8 @@ var rules = []rule{
 	{"put-bad-key", Put | keysChecked, func(f *fixture) { rmaBadKey(f, put) }},
 	{"get-peer-closed", Get, func(f *fixture) { rmaPeerClosed(f, get) }},
 	{"put-peer-closed", Put, func(f *fixture) { rmaPeerClosed(f, put) }},
+	{"get-lasting", Get, func(f *fixture) { rmaLasting(f, get) }},
+	{"put-lasting", Put, func(f *fixture) { rmaLasting(f, put) }},
 	{"access-is-kept", Put | keysChecked, accessIsKept},
 	{"put-note", PutNote, putNote},
 	{"fetch-add", Atomics, fetchAdd},

@@ -15,13 +15,15 @@ import (
 type registration struct {
 	pin        runtime.Pinner
 	region     region
-	advertised int // times that a peer may have its key: more than once only if the cache has it
+	advertised int  // times that a peer may have its key: more than once only if the cache has it, or it is lasting
+	lasting    bool // in registrations.lasting, by key
 	cacheEntry
 }
 
 // registrations are those of ordinary memory. They belong to the engine's lock.
 type registrations struct {
-	advertised map[uint32]*registration // those that a peer may use, by key
+	advertised map[uint32]*registration   // those that a peer may use, by key
+	lasting    map[cacheKey]*registration // those of Lasting, once each
 	spare      []*registration
 	cache      registrationCache // nil: a registration ends with its operation
 	failed     bool              // a registration has failed, which has been logged
@@ -106,6 +108,25 @@ func (g *registry) register(mem transport.Mem, rights int) (*registration, error
 	return x, err
 }
 
+// registerLasting registers mem, which stays where it is until the last one of those who have called this ends it by
+// revoke.
+func (g *registry) registerLasting(mem transport.Mem, rights int) (*registration, error) {
+	r, key := &g.regs, keyOf(mem, rights)
+	if x := r.lasting[key]; x != nil {
+		return x, nil
+	}
+	x, err := g.registerNew(mem, rights)
+	if err != nil {
+		return nil, err
+	}
+	if r.lasting == nil {
+		r.lasting = map[cacheKey]*registration{}
+	}
+	x.lasting, x.key = true, key
+	r.lasting[key] = x
+	return x, nil
+}
+
 func (g *registry) registerNew(mem transport.Mem, rights int) (*registration, error) {
 	r := &g.regs
 	var x *registration
@@ -159,8 +180,14 @@ func (g *registry) revoke(key uint32, unsure bool) {
 	if x == nil {
 		return
 	}
-	if x.advertised--; x.advertised == 0 {
+	if x.advertised--; x.lasting && x.advertised > 0 {
+		return // ranks that are left have it
+	}
+	if x.advertised == 0 {
 		delete(g.regs.advertised, key)
+	}
+	if x.lasting {
+		delete(g.regs.lasting, x.key)
 	}
 	if x.uses > 0 && unsure {
 		g.regs.cache.forget(x)
@@ -177,7 +204,7 @@ func (r *registrations) drop(h *hca) {
 			x.pin.Unpin()
 		}
 	}
-	r.advertised = nil
+	r.advertised, r.lasting = nil, nil
 	if r.cache != nil {
 		r.cache.drop()
 	}

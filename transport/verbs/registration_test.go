@@ -233,3 +233,90 @@ func TestFewBuffers(t *testing.T) {
 		t.Errorf("%d descriptors, %d before", now, files)
 	}
 }
+
+// Memory that is registered for long is so once, for all peers, however short it is, until the last one's registration
+// ends. What comes later fails and writes nothing.
+func TestLasting(t *testing.T) {
+	watchdog(t)
+	long := func(o *Options) { o.RegisterFrom = 1 << 30 }
+	a, b, c := newEnd(t, 0, 3, long), newEnd(t, 1, 3, long), newEnd(t, 2, 3, long)
+	ab, ba, bc := a.link(b), b.link(a), b.link(c)
+	mem, src := make([]byte, 8), pattern(8, 1)
+	before := b.stats.Registered
+	addr, key, ok := ba.caps.RMA.Register(transport.HostMem(mem), readWrite|transport.Lasting)
+	again, same, _ := bc.caps.RMA.Register(transport.HostMem(mem), readWrite|transport.Lasting)
+	if !ok || again != addr || same != key || b.stats.Registered != before+1 {
+		t.Fatalf("keys %#x and %#x, %d registrations", key, same, b.stats.Registered-before)
+	}
+	bc.caps.RMA.Deregister(addr, key)
+	if _, err := ab.caps.RMA.Put(transport.HostMem(src), addr, key, 1); err != nil {
+		t.Fatal(err)
+	}
+	if p := a.take(transport.RMADone); p.Err != nil || !bytes.Equal(mem, src) {
+		t.Fatal(p.Err, mem)
+	}
+	ba.caps.RMA.Deregister(addr, key)
+	ab.caps.RMA.Put(transport.HostMem(make([]byte, 8)), addr, key, 2)
+	if p := a.take(transport.RMADone); p.Err == nil || !bytes.Equal(mem, src) {
+		t.Errorf("a WRITE with a key that has ended: %v, and the memory is %x", p.Err, mem)
+	}
+	a.down(1)
+	b.down(0)
+}
+
+// Short memory is not registered for a READ or a WRITE, but copied; it is right whatever its length, also where more is
+// under way than there are buffers.
+func TestShortIsCopied(t *testing.T) {
+	watchdog(t)
+	a, _, ab, ba := two(t)
+	far := make([]byte, 1<<20)
+	addr, key, ok := ba.caps.RMA.Register(transport.HostMem(far), readWrite)
+	if !ok {
+		t.Fatal("not registered")
+	}
+	registered, free := a.stats.Registered, len(a.freeSends)
+	full := 0
+	each := func(op func(mem transport.Mem, addr, key, cookie uint64) (transport.State, error), bufs [][]byte) {
+		under := 0
+		for i := 0; i < len(bufs) || under > 0; {
+			if i < len(bufs) {
+				st, err := op(transport.HostMem(bufs[i]), addr+uint64(i*eagerMax), key, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if st == transport.Started {
+					i, under = i+1, under+1
+					continue
+				}
+				full++
+			}
+			a.until("an end", func() bool { return len(a.in) > 0 })
+			for _, p := range a.in {
+				if p.Event == transport.RMADone {
+					under--
+				}
+				if p.Err != nil {
+					t.Fatal(p.Err)
+				}
+			}
+			a.in = nil
+		}
+	}
+	for _, size := range []int{1, 8, ab.s.inline, ab.s.inline + 1, 4096, eagerMax} {
+		var src, dst [][]byte
+		for i := range len(far) / eagerMax {
+			src, dst = append(src, pattern(size, uint64(size+i))), append(dst, make([]byte, size))
+		}
+		each(ab.caps.RMA.Put, src)
+		each(ab.caps.RMA.Get, dst)
+		for i := range src {
+			if !bytes.Equal(dst[i], src[i]) {
+				t.Fatalf("%d bytes: place %d is wrong", size, i)
+			}
+		}
+	}
+	if a.stats.Registered != registered || len(a.freeSends) != free || full == 0 {
+		t.Errorf("%d registrations; %d of %d buffers are free; the link was full %d times",
+			a.stats.Registered-registered, len(a.freeSends), free, full)
+	}
+}

@@ -21,7 +21,10 @@ type rmaOp struct {
 	left          int    // bytes that are not posted yet
 	parts         int    // requests that the device has
 	lkey, rkey    uint32
-	reg           *registration // nil: the memory is registered for as long as it lives
+	reg           *registration // nil: the memory is registered for as long as it lives, or copied
+	mem           transport.Mem // is copied: a READ's in the end, a WRITE's with the request; else zero
+	buffer        int32         // of sendPool.send, which is moved in place of mem; negative: none
+	inline        bool          // the request carries mem
 	noted         bool          // the last piece of a WRITE tells the peer note
 	note          uint32
 	result        int32 // of an atomic: number in rmaPool.results, whose owner is the device until then; else negative
@@ -41,6 +44,8 @@ type rmaPool struct {
 // register is transport.RMA's. The key is that of the device.
 func (l *link) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
 	d := l.s.d
+	lasting := access&transport.Lasting != 0
+	access &^= transport.Lasting
 	switch {
 	case d.closed.Load() || mem.Kind != transport.Host:
 		return 0, 0, false
@@ -50,10 +55,13 @@ func (l *link) register(mem transport.Mem, access transport.Access) (addr, key u
 	if r, found, err := d.reachable(mem, access); found {
 		return mem.Number(), uint64(r.rkey), err == nil
 	}
-	if mem.Len < d.opt.RegisterFrom {
+	register := d.register
+	if lasting {
+		register = d.registerLasting
+	} else if mem.Len < d.opt.RegisterFrom {
 		return 0, 0, false
 	}
-	x, err := d.register(mem, d.rights(access))
+	x, err := register(mem, d.rights(access))
 	if err != nil {
 		return 0, 0, false
 	}
@@ -113,9 +121,17 @@ func (s *session) begin(opcode uint16, rights int, mem transport.Mem,
 	}
 	d.armAgain()
 	g := d.newRMA()
-	*g = rmaOp{s: s, cookie: cookie, opcode: opcode, result: -1, local: mem.Number(), remote: addr, left: mem.Len,
-		rkey: uint32(key)}
+	*g = rmaOp{s: s, cookie: cookie, opcode: opcode, result: -1, buffer: -1, local: mem.Number(), remote: addr,
+		left: mem.Len, rkey: uint32(key)}
 	if mem.Len == 0 {
+		return g, 0, nil
+	}
+	if d.copies(mem) {
+		if !g.copied(mem) {
+			d.freeRMA(g)
+			s.refuse()
+			return nil, transport.Full, nil
+		}
 		return g, 0, nil
 	}
 	r, x, err := d.usable(mem, rights)
@@ -125,6 +141,37 @@ func (s *session) begin(opcode uint16, rights int, mem transport.Mem,
 	}
 	g.reg, g.lkey = x, r.lkey
 	return g, 0, nil
+}
+
+// copies reports whether mem is short enough that copying it costs less than registering it, and is not registered.
+func (d *Device) copies(mem transport.Mem) bool {
+	if mem.Len > eagerMax || mem.Kind != transport.Host || d.regs.cache != nil && mem.Len >= cacheLeast {
+		return false
+	}
+	_, known := d.allocs.find(mem)
+	return !known
+}
+
+// copied has g move a buffer of its own in place of mem, or, if it is a WRITE, carry a copy. It reports whether there was
+// a buffer.
+func (g *rmaOp) copied(mem transport.Mem) bool {
+	d := g.s.d
+	g.mem = mem
+	if g.inline = g.opcode == opWrite && mem.Len <= g.s.inline; g.inline {
+		return true
+	}
+	last := len(d.freeSends) - 1
+	if last < 0 {
+		return false
+	}
+	g.buffer = int32(d.freeSends[last])
+	d.freeSends = d.freeSends[:last]
+	piece := d.send.piece(uint32(g.buffer))
+	g.local, g.lkey = addressOf(piece), d.send.region.lkey
+	if g.opcode == opWrite {
+		d.stats.Copied += uint64(copy(piece, mem.Bytes()))
+	}
+	return true
 }
 
 func (s *session) unreachable() error {
@@ -158,6 +205,9 @@ func (g *rmaOp) advance(d *Device) {
 		n := min(g.left, piece)
 		d.one[0] = op{qp: s.qp, opcode: g.opcode, flags: signaled, local: g.local, remote: g.remote, length: uint32(n),
 			lkey: g.lkey, rkey: g.rkey}
+		if g.inline {
+			d.one[0].flags |= inlined
+		}
 		if g.noted && n == g.left {
 			d.one[0].opcode, d.one[0].imm = opWriteImm, g.note
 		}
@@ -199,6 +249,12 @@ func (g *rmaOp) partDone(d *Device, err error) {
 func (g *rmaOp) end(d *Device) {
 	if g.reg != nil {
 		d.deregister(g.reg)
+	}
+	if g.buffer >= 0 {
+		if g.opcode == opRead && g.err == nil {
+			d.stats.Copied += uint64(copy(g.mem.Bytes(), d.send.piece(uint32(g.buffer))))
+		}
+		d.freeSends = append(d.freeSends, uint32(g.buffer))
 	}
 	pkt := transport.Packet{Event: transport.RMADone, Peer: int32(g.s.peer), Cookie: g.cookie, Err: g.err}
 	if g.result >= 0 {

@@ -1,0 +1,70 @@
+package window
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/rma"
+)
+
+// Where the link to a rank reads and writes memory there by itself, puts and gets are operations of the link, and the
+// rank has no part in them. Its answer to the first request lends this rank the memory. Everything else, and what the
+// link refuses, goes by messages.
+
+// borrow asks a rank about its memory: how many elements it has, and the link that reaches them, or nil.
+func (w *Window) borrow(op string, rank int) (count int64, link *pml.Reach, err error) {
+	var b [rma.RegionSize]byte
+	if err := w.ask(op, rank, &rma.Request{Kind: rma.Info}, nil, b[:]); err != nil {
+		return 0, nil, err
+	}
+	var m rma.Region
+	if err := m.Decode(b[:]); err != nil {
+		return 0, nil, w.fail(op, mpierr.ErrAborted, rank, "%w", err)
+	}
+	lent := pml.Lent{Addr: m.Addr, Key: m.Key, Reads: m.Reads, Writes: m.Writes}
+	return m.Count, w.group.Engine.Reach(w.group.ToWorld(rank), lent), nil
+}
+
+// flushLink returns when the link's operations at a rank are over, and so complete there. ended: ctx has ended before.
+func (w *Window) flushLink(ctx context.Context, op string, rank int, r *Remote) (ended bool, err error) {
+	l := r.link.Load()
+	if l == nil {
+		return false, nil
+	}
+	err = l.Flush(ctx)
+	return ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()), w.wrap(op, rank, err)
+}
+
+// lend answers Info.
+func (s *served) lend(source, slot int32) {
+	own := s.w.part(s.w.group.Rank)
+	s.port.Lend(source, own.mem, func(l pml.Lent) {
+		m := rma.Region{Count: own.count, Addr: l.Addr, Key: l.Key, Reads: l.Reads, Writes: l.Writes}
+		s.answer(source, slot, rma.Done, len(m.Append(s.out[rma.AnswerSize:rma.AnswerSize])))
+	})
+}
+
+// depart is the last barrier of a window: when it is over no rank makes an operation any more.
+func (w *Window) depart(op string) error {
+	err := w.barrier(nil, op)
+	if err == nil {
+		w.departed.Store(true)
+	}
+	return err
+}
+
+// giveBack ends what other ranks may do with the memory of this one, and gives the memory back. If some of them may not
+// have freed the window, since its last barrier has failed, a link that reaches the memory does so as long as this rank
+// lives: without the key the next operation of such a rank would break the link.
+func (w *Window) giveBack() {
+	port := w.served.port
+	if !w.departed.Load() && port.Keep() {
+		return
+	}
+	port.Withdraw()
+	if w.board != nil {
+		port.WhenIdle(w.board.Close)
+	}
+}
