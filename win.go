@@ -354,7 +354,7 @@ func (w *Win[T]) Complete() error {
 	if err := w.valid("Complete"); err != nil {
 		return err
 	}
-	return w.win.Complete()
+	return w.win.Complete(w.ctx)
 }
 
 // Post begins an epoch for operations of the ranks of g at this rank; §12.5.2.

@@ -173,8 +173,8 @@ func (w *Window) allow(group []int32, access uint32) {
 	}
 }
 
-// Complete ends the epoch of Start.
-func (w *Window) Complete() error {
+// Complete ends the epoch of Start. If ctx ends first, that goes on in the background: other ranks wait for it.
+func (w *Window) Complete(ctx context.Context) error {
 	const op = "Complete"
 	var group []int32
 	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) (err error) {
@@ -188,12 +188,20 @@ func (w *Window) Complete() error {
 		w.allow(group, accessNone)
 		return w.tell(nil, op, completed, group)
 	}
+	if ctx == nil {
+		return w.finishGroup(op, group)
+	}
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.finishGroup(op, group) })
+}
+
+// finishGroup returns when the operations at a group are complete there, and tells it so.
+func (w *Window) finishGroup(op string, group []int32) (err error) {
 	for _, r := range group {
 		if failed := w.flush(op, int(r)); err == nil {
 			err = failed
 		}
 	}
-	return errors.Join(err, w.tell(nil, op, completed, group)) // other ranks wait for it, whatever ctx says
+	return errors.Join(err, w.tell(nil, op, completed, group))
 }
 
 // Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank.
