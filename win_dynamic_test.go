@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,7 +139,9 @@ func TestDynamicRange(t *testing.T) {
 						is(win.Flush(to), ErrRange)
 						must(win.Accumulate(Sum, one, to, at))
 						is(win.Flush(to), ErrRange)
-						is(second(win.FetchOp(Sum, 7, to, at)), ErrRange)
+						err := second(win.FetchOp(Sum, 7, to, at))
+						is(err, ErrRange)
+						check(strings.Contains(err.Error(), "the rank has attached no memory"), "the error is %v", err)
 						is(second(win.CompareAndSwap(to, at, 0, 7)), ErrRange)
 						is(win.GetAccumulate(Sum, one, two[:1], to, at), ErrRange)
 						is(win.PutNotify(one, to, at, 1), ErrRange)

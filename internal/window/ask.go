@@ -295,7 +295,7 @@ func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Requ
 	switch result := rma.Answer(s.in[0]); {
 	case st.Bytes < rma.AnswerSize:
 	case result == rma.Outside:
-		return w.fail(op, mpierr.ErrRange, rank, "an operation was outside the window")
+		return w.fail(op, mpierr.ErrRange, rank, "%s", w.outside())
 	case result == rma.PeerFailed:
 		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank,
 			"rank %d has failed, which had the lock; no rank gets the lock any more", w.named(s)))

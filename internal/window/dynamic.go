@@ -242,9 +242,18 @@ func (w *Window) requested(at, n int64) (mem []byte, in *region, inside bool) {
 // anywhere is the end of Operation of a dynamic window: the rank says whether there are such elements.
 func (w *Window) anywhere(op string, r *Remote, rank int, at int64, n int) ([]byte, *Remote, error) {
 	if !rma.Within(at, int64(n), math.MaxInt64, 0) {
-		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%d elements from element %d on; no window has these", n, at)
+		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%s from element %d on; no window has these", elements(int64(n)),
+			at)
 	}
 	return nil, r, nil
+}
+
+// outside is why an operation was outside the window.
+func (w *Window) outside() string {
+	if w.regions == nil {
+		return "an operation was outside the window"
+	}
+	return "the rank has attached no memory with the elements of an operation; give what Attach has returned there"
 }
 
 // makeDynamic makes the window dynamic, without memory.
