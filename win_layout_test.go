@@ -343,8 +343,8 @@ func TestHostileRuns(t *testing.T) {
 					must(win.comm.group.Engine.Send(nil, win.comm.group.Context, 1, tagRequest, b, 0))
 				}
 				must(win.Lock(1, Shared))
-				must(win.Put(nil, 1, 0))
-				win.Flush(1) // may say that a request could not be
+				must(win.Accumulate(Sum, []int32{0}, 1, first-1)) // a request, behind which Flush sends its own
+				win.Flush(1)                                      // may say that a request could not be
 				same(ok(win.FetchOp(Sum, 0, 1, first-1)), 0)
 				must(win.PutLayout([]int32{5, 5}, Contiguous(2, Of[int32]()), 1, 0, Vector(2, 1, 99, Of[int32]())))
 				must(win.Unlock(1))
