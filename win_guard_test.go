@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/transport"
@@ -90,5 +91,39 @@ func TestDeathInUpdate(t *testing.T) {
 			err = win.Accumulate(Sum, make([]int64, 1000), 0, 0)
 		}
 		check(errors.Is(err, ErrPeerFailed), "the error is %v", err)
+	})
+}
+
+// A Flush has the operations be complete before the rank goes on: of two ranks that each write to the other and then
+// read what the other has written, one sees it; §12.5.4.
+func TestFlushCompletes(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		rounds := inShort(2000, 200)
+		if strings.HasSuffix(t.Name(), "/loop") || strings.HasSuffix(t.Name(), "/shm") {
+			rounds = inShort(200_000, 2_000)
+		}
+		run(2, func(w *Comm) {
+			const words, apart = 64, 16 // that are in use one after the other
+			win := ok(WinAlloc[int64](w, words*apart))
+			must(win.LockAll())
+			got, one := make([]int64, rounds), []int64{0}
+			for r := range rounds {
+				at := int64(r % words * apart)
+				one[0] = int64(r + 1)
+				must(Barrier(w))
+				must(win.Put(one, 1-w.Rank(), at))
+				must(win.Flush(1 - w.Rank()))
+				must(win.Get(got[r:][:1], w.Rank(), at))
+				must(win.Flush(w.Rank()))
+			}
+			all := make([]int64, 2*rounds)
+			must(Allgather(w, got, all))
+			for r := range rounds {
+				check(all[r] == int64(r+1) || all[rounds+r] == int64(r+1), "round %d: the ranks have read %d and %d", r,
+					all[r], all[rounds+r])
+			}
+			must(win.UnlockAll())
+			must(win.Free())
+		})
 	})
 }

@@ -70,7 +70,6 @@ func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, t
 
 // note notes that this rank has the lock of mapped memory.
 func (w *Window) note(rank int) {
-	w.holds.Add(1)
 	w.parts[rank].access.Store(accessLocked)
 }
 
@@ -203,7 +202,6 @@ func (w *Window) leave(op string, rank int, mode rma.Mode) error {
 	}
 	w.parts[rank].access.Store(accessNone)
 	rma.Leave(w.parts[rank], mode)
-	w.holds.Add(-1)
 	return nil
 }
 
@@ -255,7 +253,6 @@ func (w *Window) acquireAll(ctx context.Context, op string) error {
 			return err
 		}
 	}
-	w.holds.Add(1)
 	return nil
 }
 
@@ -282,7 +279,6 @@ func (w *Window) UnlockAll(ctx context.Context) error {
 	}
 	if w.mapped {
 		w.leaveAll(len(w.parts))
-		w.holds.Add(-1)
 		return nil
 	}
 	if ctx == nil {

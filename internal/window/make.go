@@ -58,7 +58,7 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 		for rank := range g.Size {
 			w.parts = append(w.parts, w.near[rank])
 		}
-		w.board.Holds = func() bool { return w.holds.Load() > 0 }
+		w.board.Holds = w.holdsLocks
 	}
 	w.guards()
 	if !w.mapped {

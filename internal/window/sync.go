@@ -42,7 +42,18 @@ func (w *Window) barrier(ctx context.Context, op string) error {
 
 // nothing reports whether there is nothing to flush at a rank, and Flush is allowed.
 func (w *Window) nothing(rank int) bool {
-	return uint(rank) < uint(len(w.parts)) && (w.passive.Load() || w.parts[rank].access.Load() == accessLocked)
+	if uint(rank) >= uint(len(w.parts)) || !w.passive.Load() && w.parts[rank].access.Load() != accessLocked {
+		return false
+	}
+	w.order()
+	return true
+}
+
+// order has what this rank has stored be there before it loads anything more: a processor may load first, also on
+// amd64. An atomic store and a load behind it are in order, and each keeps its side of what is before and behind them.
+func (w *Window) order() {
+	w.barred.Store(true)
+	w.barred.Load()
 }
 
 // Flush returns when this rank's operations at a rank are complete there; §12.5.4. In mapped memory they are.
@@ -53,6 +64,7 @@ func (w *Window) Flush(ctx context.Context, op string, rank int) error {
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil {
 		return err
 	}
+	w.order()
 	return w.flushWithin(ctx, op, rank)
 }
 
@@ -61,6 +73,7 @@ func (w *Window) FlushAll(ctx context.Context, op string) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
 		return err
 	}
+	w.order()
 	return w.flushAllWithin(ctx, op)
 }
 
@@ -83,8 +96,9 @@ func (w *Window) FlushLocalAll(ctx context.Context, op string) error {
 	return w.eachRemote(func(rank int, _ *Remote) error { return w.settled(ctx, op, rank) })
 }
 
-// Sync orders the loads and stores of this rank; §12.5.4. Taking the lock does.
+// Sync orders the loads and stores of this rank; §12.5.4.
 func (w *Window) Sync() error {
+	w.order()
 	return w.change("Sync", ranks.Undefined, func(*rma.Epochs) error { return nil })
 }
 

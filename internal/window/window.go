@@ -49,10 +49,10 @@ type Window struct {
 	departed atomic.Bool   // all ranks have called Free
 	waits    sync.Mutex    // held by the goroutine that waits at the board
 	watched  atomic.Bool   // the ends of all members end waits at the board
-	holds    atomic.Int32  // locks of mapped memory that this rank has; that of LockAll counts once
 	alone    atomic.Uint64 // of this rank, if there is no board: see guard
 	users    atomic.Uint64 // likewise
 	slots    atomic.Int32  // the number of the last tag
+	barred   atomic.Bool   // nothing: see order
 	scratch  sync.Pool     // *scratch
 }
 
@@ -133,9 +133,25 @@ func (w *Window) change(op string, rank int, step func(*rma.Epochs) error) error
 	if err := step(&w.epochs); err != nil {
 		return w.fail(op, mpierr.ErrEpoch, rank, "%w", err)
 	}
-	w.Open.Store(w.mapped && w.epochs.All())
-	w.passive.Store(w.mapped && w.epochs.LockedAll())
+	if w.mapped {
+		set(&w.Open, w.epochs.All())
+		set(&w.passive, w.epochs.LockedAll())
+	}
 	return nil
+}
+
+// set is b.Store(to) where that costs a locked instruction only if it changes something.
+func set(b *atomic.Bool, to bool) {
+	if b.Load() != to {
+		b.Store(to)
+	}
+}
+
+// holdsLocks reports whether this rank has a lock.
+func (w *Window) holdsLocks() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.epochs.LockedAll() || len(w.epochs.Locked()) > 0
 }
 
 // usable reports why a call with that rank cannot be made. mu is held.
