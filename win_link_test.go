@@ -101,7 +101,7 @@ func TestLinkNeedsNoRank(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		f := &frozen{make(chan struct{}), make(chan struct{})}
 		run(2, func(w *Comm) {
-			const n = 1 << 17
+			const n = 1 << 13
 			c := ok(w.Dup())
 			win := ok(WinCreate(w, make([]int64, n)))
 			if w.Rank() == 1 {

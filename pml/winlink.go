@@ -121,6 +121,10 @@ type oneSided struct {
 // mostTries bounds how often an operation is tried that fails though its peer lives.
 const mostTries = 100
 
+// aloneMost is the longest operation that the link does while the peer polls, if this rank's processor does the link's
+// work: in a message of that length both ranks copy.
+const aloneMost = 128 << 10
+
 // errOtherWay is the result of an operation that the link cannot begin.
 var errOtherWay = errors.New("the link cannot do this operation")
 
@@ -171,6 +175,9 @@ func (f *Reach) begin(cc context.Context, asked, put bool, buf []byte, off int64
 	p, e := f.p, f.p.l.e
 	e.lock()
 	defer e.unlock()
+	if len(buf) > aloneMost && p.presence != nil && p.presence.Polls() && p.err == nil {
+		return nil, false, nil
+	}
 	if asked {
 		r = e.requests.handle()
 		e.activate(r, cc)

@@ -53,6 +53,7 @@ func TestReachMoves(t *testing.T) {
 	n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 1 << 20, put: true})
 	defer n.close()
 	n.linkAll()
+	n.polls[1] = false
 	mem := contents(1, 0, 3*readPiece)
 	_, f := n.reach(t, mem)
 	for _, size := range []int{0, 1, 100, readPiece, readPiece + 1, 3*readPiece - 10} {
@@ -86,6 +87,24 @@ func TestReachMoves(t *testing.T) {
 	if left := n.engines[0].Pending() + n.engines[0].load.detached; left != 0 {
 		t.Errorf("%d operations are left", left)
 	}
+}
+
+// While the peer polls it takes its part in long operations, which go another way then.
+func TestReachLeavesLongOnes(t *testing.T) {
+	watchdog(t)
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 1 << 20, put: true})
+	defer n.close()
+	n.linkAll()
+	mem := make([]byte, aloneMost+1)
+	_, f := n.reach(t, mem)
+	for _, polls := range []bool{true, false} {
+		n.polls[1] = polls
+		put, get := begun(f.Put(nil, mem, 0)), begun(f.Get(nil, mem, 0))
+		if put == polls || get == polls || !begun(f.Put(nil, mem[:aloneMost], 0)) {
+			t.Errorf("the peer polls: %v", polls)
+		}
+	}
+	n.check(t)
 }
 
 // A buffer is the link's until RMADone, whatever becomes of the peer; the result is the peer's error.
