@@ -39,9 +39,9 @@
 // halos of N ranks. A round takes about a minute and a half. The results have a folder of their own, cores-N, since
 // measurements of both sets have the same names. -from needs no such host, and needs the same -cores.
 //
-// The whole set is in plan.go, collective.go, tcp.go, ucx.go and rdma.go. -quick measures a part of a set in the same
-// way, in fewer rounds and with less time for each figure. It writes to a folder of its own, and so does not replace
-// the full results.
+// The whole set is in plan.go, collective.go, onesided.go, tcp.go, ucx.go and rdma.go. -quick measures a part of a set
+// in the same way, in fewer rounds and with less time for each figure. It writes to a folder of its own, and so does not
+// replace the full results.
 //
 //	Owns:     the programs to run, their order, the turns that count, the gauge, the tables, the contents of the
 //	          pictures

@@ -104,7 +104,7 @@ func wholePlan() []measurement {
 		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
 		allPairsSome(), early(), first(), idle(), start(), overlap(),
 	}
-	return slices.Concat(all, collectivePlan(), tcpPlan(), ucxPlan(), rdmaPlan())
+	return slices.Concat(all, collectivePlan(), oneSidedPlan(), tcpPlan(), ucxPlan(), rdmaPlan())
 }
 
 // makeQuick keeps the runs that have arguments for -quick, with these.

@@ -3,6 +3,7 @@ package harness
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,8 @@ type Options struct {
 	Alloc            bool          // --alloc: buffers from mpi.Alloc instead of make
 	RunAhead         bool          // --run-ahead: windows are not answered
 	WaitSome         bool          // --waitsome: WaitSome over all requests instead of the oldest one by one
+	WinCreate        bool          // -w create: a window of memory that the program has
+	Sync             string        // -s: the calls that begin and end epochs; "": the default of the measurement
 	MemoryMax        int64         // -M: what the buffers of one rank may take together
 	JSON             bool          // --json: an object a line instead of the table
 	Plot             string        // --plot: the file of a picture; "": none
@@ -207,6 +210,25 @@ func (o Options) PairsOf(ranks int) (int, error) {
 			o.Pairs, 2*o.Pairs, ranks, 2*o.Pairs)
 	}
 	return o.Pairs, nil
+}
+
+// Syncs are the values of -s.
+var Syncs = []string{"lock", "flush", "flush_local", "lock_all", "pscw", "fence"}
+
+func parseSync(arg string, o *Options) error {
+	if !slices.Contains(Syncs, arg) {
+		return fmt.Errorf("wanted one of %s, got %q", strings.Join(Syncs, ", "), arg)
+	}
+	o.Sync = arg
+	return nil
+}
+
+func parseWindow(arg string, o *Options) error {
+	if arg != "create" && arg != "allocate" {
+		return fmt.Errorf("wanted create or allocate, got %q", arg)
+	}
+	o.WinCreate = arg == "create"
+	return nil
 }
 
 // parseCount reads a whole number that is at least low.

@@ -39,6 +39,18 @@ func (p Program) Report(out Output, u Unit) *Report {
 	return r
 }
 
+// OneSided makes the printer of a one-sided program. The header names the window and the calls that end an epoch.
+func (p Program) OneSided(out Output, u Unit, window, sync, datatype string) *Report {
+	r := p.Report(out, u)
+	if u == Microseconds {
+		r.cols[0].Head = "Latency (us)"
+	}
+	r.straight, r.datatype = true, datatype
+	r.Under("Window creation: %s", window)
+	r.Under("Synchronization: %s", sync)
+	return r
+}
+
 func columnsOf(u Unit, o Options) []Column {
 	heads := []string{"Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Lat(us)"}
 	if u != Microseconds {

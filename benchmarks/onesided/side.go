@@ -1,0 +1,347 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+)
+
+// side is one rank of a measurement. It implements bench.Rounds. It has no code for each operation and each -s, but
+// chooses by switches, which cost a nanosecond.
+type side[T byte | int64] struct {
+	operation
+	world  *mpi.Comm
+	win    *mpi.Win[T]
+	sync   string
+	rank   int
+	target int        // of its operations
+	peers  *mpi.Group // target alone
+	acts   bool       // it has operations
+	turns  bool       // the two ranks have them in turns
+	depth  int        // operations in a round
+
+	n             int // elements of an operation
+	local, before []T // depth times n elements: what operations write, or read into, and what they return
+	sum           mpi.Op[T]
+	word, next    T // of one element: what an operation has returned; what CompareAndSwap expects
+	pattern[T]
+}
+
+// pattern is what -c fills elements with.
+type pattern[T byte | int64] interface {
+	// fill writes the elements of a round and a rank.
+	fill(elements []T, round, rank int)
+}
+
+func newSide[T byte | int64](j *bench.Job, o operation, sum mpi.Op[T], p pattern[T]) (s *side[T], err error) {
+	s = &side[T]{operation: o, world: j.World, sync: j.Options.Sync, rank: j.Rank, target: 1 - j.Rank,
+		depth: o.depth(j.Options), sum: sum, pattern: p}
+	s.turns = o.shape == latency && (s.sync == "pscw" || s.sync == "fence")
+	s.acts = j.Rank == 0 || s.turns || o.shape == bothWays || o.shape == fromAll
+	if o.shape == fromAll {
+		s.target = 0
+	}
+	size := 1
+	if o.words() {
+		size = wordBytes
+	}
+	most := s.depth * int(j.Options.MaxSize) / size
+	if s.local, err = bench.Memory[T](j, most); err != nil {
+		return nil, err
+	}
+	if o.call == getAccumulate {
+		if s.before, err = bench.Memory[T](j, most); err != nil {
+			return nil, err
+		}
+	}
+	if j.Options.WinCreate {
+		mem, err := bench.Memory[T](j, most)
+		if err != nil {
+			return nil, err
+		}
+		s.win, err = mpi.WinCreate(j.World, mem)
+		if err != nil {
+			return nil, err
+		}
+	} else if s.win, err = mpi.WinAlloc[T](j.World, most); err != nil {
+		return nil, err
+	}
+	clear(s.win.Local())
+	if s.peers, err = j.World.Group().Incl(s.target); err == nil && s.acts && s.flushes() {
+		err = s.win.Lock(s.target, mpi.Shared)
+	}
+	return s, err
+}
+
+// flushes reports whether the lock of the target is held all the time.
+func (s *side[T]) flushes() bool { return s.sync == "flush" || s.sync == "flush_local" }
+
+func (s *side[T]) free() error {
+	if s.acts && s.flushes() {
+		if err := s.win.Unlock(s.target); err != nil {
+			return err
+		}
+	}
+	return s.win.Free()
+}
+
+// Resize implements bench.Rounds.
+func (s *side[T]) Resize(size int64) error {
+	s.n = int(size)
+	if s.words() {
+		s.n /= wordBytes
+	}
+	return nil
+}
+
+// Play implements bench.Rounds.
+func (s *side[T]) Play(n int) error {
+	switch {
+	case s.sync == "pscw":
+		return s.pscw(n)
+	case s.sync == "fence":
+		return s.fence(n)
+	case s.acts:
+		return s.passive(n)
+	}
+	return nil
+}
+
+// passive plays the rounds of which the target takes no notice.
+func (s *side[T]) passive(n int) (err error) {
+	for range n {
+		switch s.sync {
+		case "lock":
+			err = s.win.Lock(s.target, mpi.Exclusive)
+		case "lock_all":
+			err = s.win.LockAll()
+		}
+		if err == nil {
+			err = s.operate()
+		}
+		if err != nil {
+			return err
+		}
+		switch s.sync {
+		case "lock":
+			err = s.win.Unlock(s.target)
+		case "lock_all":
+			err = s.win.UnlockAll()
+		case "flush":
+			err = s.win.Flush(s.target)
+		case "flush_local":
+			err = s.win.FlushLocal(s.target)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *side[T]) pscw(n int) error {
+	for range n {
+		var err error
+		switch {
+		case s.shape == bothWays:
+			if err = s.win.Post(s.peers); err == nil {
+				err = s.access()
+			}
+			if err == nil {
+				err = s.win.Wait()
+			}
+		case s.rank == 0:
+			if err = s.access(); err == nil && s.turns {
+				err = s.expose()
+			}
+		default:
+			if err = s.expose(); err == nil && s.turns {
+				err = s.access()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// access is an epoch of this rank's operations.
+func (s *side[T]) access() error {
+	if err := s.win.Start(s.peers); err != nil {
+		return err
+	}
+	if err := s.operate(); err != nil {
+		return err
+	}
+	return s.win.Complete()
+}
+
+// expose is an epoch of the other rank's operations.
+func (s *side[T]) expose() error {
+	if err := s.win.Post(s.peers); err != nil {
+		return err
+	}
+	return s.win.Wait()
+}
+
+func (s *side[T]) fence(n int) error {
+	for range n {
+		if err := s.win.Fence(); err != nil {
+			return err
+		}
+		if s.rank == 0 || s.shape == bothWays {
+			if err := s.operate(); err != nil {
+				return err
+			}
+		}
+		if err := s.win.Fence(); err != nil {
+			return err
+		}
+		if !s.turns {
+			continue
+		}
+		if s.rank != 0 {
+			if err := s.operate(); err != nil {
+				return err
+			}
+		}
+		if err := s.win.Fence(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// operate has the operations of a round.
+func (s *side[T]) operate() (err error) {
+	n, target := s.n, s.target
+	for i := range s.depth {
+		at := i * n
+		local := s.local[at : at+n]
+		switch s.call {
+		case put:
+			err = s.win.Put(local, target, int64(at))
+		case get:
+			err = s.win.Get(local, target, int64(at))
+		case accumulate:
+			err = s.win.Accumulate(s.sum, local, target, int64(at))
+		case getAccumulate:
+			err = s.win.GetAccumulate(s.sum, local, s.before[at:at+n], target, int64(at))
+		case fetchOp:
+			s.word, err = s.win.FetchOp(s.sum, local[0], target, 0)
+		case compareAndSwap:
+			s.word, err = s.win.CompareAndSwap(target, 0, s.next, s.next+1)
+			s.next++
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type (
+	fillBytes struct{}
+	fillWords struct{}
+)
+
+func (fillBytes) fill(b []byte, round, rank int) { harness.Fill(b, round, rank) }
+
+// fill leaves room for sums.
+func (fillWords) fill(words []int64, round, rank int) {
+	for i := range words {
+		words[i] = int64(1000*round + 10*i + rank + 1)
+	}
+}
+
+// Fill implements bench.Rounds: every rank has a pattern in its part of the window, and another one of what it sends.
+func (s *side[T]) Fill(round int) {
+	s.fill(s.win.Local()[:s.depth*s.n], round, s.rank)
+	s.fill(s.local[:s.depth*s.n], round, s.world.Size()+s.rank)
+	clear(s.before)
+	s.word = 0
+	if s.call == compareAndSwap {
+		s.next = s.own(round, s.target)[0]
+	}
+}
+
+// own returns what Fill has written into a rank's part of the window.
+func (s *side[T]) own(round, rank int) []T {
+	v := make([]T, s.depth*s.n)
+	s.fill(v, round, rank)
+	return v
+}
+
+// Check implements bench.Rounds. The operations are complete at all ranks when all ranks have come here.
+func (s *side[T]) Check(round int) (wrong int64) {
+	err := s.complete()
+	size := s.world.Size()
+	want := s.own(round, s.rank)
+	for from := range size {
+		if !s.actsOn(from, s.rank) {
+			continue
+		}
+		sent := s.own(round, size+from)
+		switch s.call {
+		case put:
+			want = sent
+		case compareAndSwap:
+			want[0]++
+		case accumulate, getAccumulate, fetchOp:
+			for i := range want {
+				want[i] += sent[i]
+			}
+		}
+	}
+	wrong += differ(s.win.Local()[:len(want)], want)
+	if s.acts {
+		there := s.own(round, s.target)
+		switch s.call {
+		case get:
+			wrong += differ(s.local[:len(there)], there)
+		case getAccumulate:
+			wrong += differ(s.before[:len(there)], there)
+		case fetchOp, compareAndSwap:
+			if s.shape != fromAll { // then other ranks may have been there before
+				wrong += differ([]T{s.word}, there)
+			}
+		}
+	}
+	// No rank fills while another one compares.
+	if errors.Join(err, mpi.Barrier(s.world)) != nil {
+		wrong++
+	}
+	return wrong
+}
+
+// complete ends the operations at the target, also where FlushLocal has not.
+func (s *side[T]) complete() error {
+	var err error
+	if s.acts && s.sync == "flush_local" {
+		err = s.win.Flush(s.target)
+	}
+	return errors.Join(err, mpi.Barrier(s.world))
+}
+
+// actsOn reports whether a rank has operations on the memory of another one.
+func (s *side[T]) actsOn(rank, target int) bool {
+	switch {
+	case s.shape == fromAll:
+		return target == 0
+	case s.turns, s.shape == bothWays:
+		return rank != target
+	}
+	return rank == 0 && target == 1
+}
+
+func differ[T byte | int64](got, want []T) int64 {
+	for i := range want {
+		if got[i] != want[i] {
+			return 1
+		}
+	}
+	return 0
+}
