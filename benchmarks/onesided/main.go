@@ -20,8 +20,8 @@
 // in OSU's programs: each of them has an operation on the memory of the other, and half of the time of both is printed.
 // With fence a turn of both has three calls of Fence.
 //
-// A bandwidth is that of windows of -W operations, each at its own place, between two calls of -s. In put_bibw both
-// ranks have operations at once, so it has pscw and fence only.
+// A bandwidth counts the bytes of windows of -W operations, each at its own place, between two calls of -s. In put_bibw
+// both ranks have operations at once, so it has pscw and fence only.
 //
 // acc_latency, get_acc_latency, fop_latency and cas_latency have elements of 8 bytes (int64), and the operator is the
 // sum. Sizes are multiples of 8; fop_latency and cas_latency have one element. fop_rate is of any number of ranks: all
