@@ -114,7 +114,7 @@ func TestPeer(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
 		"nosuch": `no operation "nosuch"; there are put_latency, `, "": "which operation?",
-		"put_bibw -s lock": "put_bibw has pscw, fence", "fop_rate -s fence": "fop_rate has flush, flush_local, lock, lock_all",
+		"put_bibw -s lock": "put_bibw has pscw, fence", "fop_rate -s fence": "fop_rate has flush, flush_local, lock",
 		"acc_latency -m 12:24": "multiples of 8", "acc_latency -m 1:4": "multiples of 8", "put_latency -w dynamic": "wanted",
 		"put_bw -M 1000": "128 buffers", "put_bibw": "", "fop_latency -m 1:4": "", "acc_latency -m 1:64": "",
 		"put_latency -s pscw -w create": "", "put_latency -m 0:1": "",

@@ -169,7 +169,8 @@ static sync_calls choose_sync(const operation *o, const char *word)
     if (word == NULL)
         return o->shape == BOTH_WAYS ? PSCW : FLUSH;
     for (int i = 0; i < SYNCS; i++)
-        if (strcmp(word, syncs[i].name) == 0 && (o->shape != BOTH_WAYS || i >= PSCW) && (o->shape != FROM_ALL || i < PSCW))
+        if (strcmp(word, syncs[i].name) == 0 && (o->shape != BOTH_WAYS || i >= PSCW) &&
+            (o->shape != FROM_ALL || i < PSCW))
             return (sync_calls)i;
     fail("the operation has no such -s", word);
     return FLUSH;
