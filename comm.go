@@ -307,9 +307,12 @@ func (c *Comm) free() bool {
 		return false
 	}
 	err := agree.FreedError()
-	c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
+	if c.win == nil {
+		c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
+	}
 	c.group.Background.WhenOver(func() {
-		if c.win != nil {
+		if c.win != nil { // whose Free may go on in the background: until then other ranks ask for something
+			c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
 			c.win.Close()
 		}
 		c.group.Free()

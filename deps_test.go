@@ -82,13 +82,14 @@ const graph = `
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
-	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/mpierr, internal/ranks
+	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/mpierr,
+	                                internal/ranks
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
-	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window, rma,
-	                                internal/standstill,
+	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
+	                                rma, internal/standstill,
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
@@ -260,7 +261,7 @@ func standard(to string) bool {
 func ours(to string) bool {
 	first, _, _ := strings.Cut(to, "/")
 	return slices.Contains([]string{"mpi", "internal", "tagmatch", "eager", "rendezvous", "transport", "pml", "launcher",
-		"cmd", "benchmarks", "examples", "scripts", "collectives"}, first)
+		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma"}, first)
 }
 
 // judge returns what is wrong with the imports.

@@ -59,7 +59,8 @@
 // section of MPI 4.1.
 //
 //	Owns:     the public names; argument checks; communicators
-//	May call: internal/agree, internal/coll, pml, internal/join, collectives, internal/layout, internal/reduce,
-//	          internal/standstill, internal/mpierr, internal/ranks, transport (its errors and interfaces)
+//	May call: internal/agree, internal/coll, internal/window, rma (its modes of locks), pml, internal/join, collectives,
+//	          internal/layout, internal/reduce, internal/standstill, internal/mpierr, internal/ranks, transport (its
+//	          errors and interfaces)
 //	Never:    run a schedule, touch a board, match a message, choose a protocol, know a concrete transport
 package mpi

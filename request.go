@@ -52,13 +52,18 @@ const (
 	opRecvInit
 	opIsendLayout
 	opIrecvLayout
+	opRPut
+	opRGet
+	opRAccumulate
+	opRGetAccumulate
 	opCollective // the first of those of collectives.Operation: of each the nonblocking call, and the persistent one
 )
 
 var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend",
 	opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace",
 	opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit",
-	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout"}
+	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout",
+	opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate"}
 
 func (o opCode) String() string {
 	if o >= opCollective {
@@ -165,6 +170,9 @@ func (r *Request) Test() (bool, Status, error) {
 func (r *Request) Cancel() error {
 	if err := r.valid("Cancel"); err != nil {
 		return err
+	}
+	if r.op >= opRPut && r.op < opCollective {
+		return r.misuse("Cancel", fmt.Errorf("an operation on a window cannot be cancelled; wait for it"))
 	}
 	if err := r.request.Cancel(); err != nil {
 		return r.misuse("Cancel", err)

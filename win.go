@@ -9,8 +9,10 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/window"
+	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
 
@@ -30,15 +32,15 @@ type winState[T any] struct {
 	comm  *Comm // of its own
 	win   *window.Window
 	parts [][]T                   // of each rank; nil: not all of them are mapped
-	ops   atomic.Pointer[[]winOp] // the operators that it has been called with; nil: none
+	ops   atomic.Pointer[[]winOp] // this package's operators that it has been called with; nil: none
 	pairs sync.Pool               // *[4]T: elements of an operation
 }
 
 // WinOption is an option of WinAlloc and WinShared.
 type WinOption uint8
 
-// WinContiguous makes the memory of all ranks one array, in the order of ranks; §12.2.3 (alloc_shared_noncontig). Without
-// it the memory of each rank begins at a line of the cache or a page of its own.
+// WinContiguous makes the memory of all ranks one array, in the order of ranks; §12.2.3 (alloc_shared_noncontig).
+// Without it the memory of each rank begins at a line of the cache or a page of its own.
 const WinContiguous WinOption = 1
 
 // LockMode is the kind of a lock; §12.5.3.
@@ -51,9 +53,9 @@ const (
 )
 
 // WinAlloc makes a window with n elements of this rank, which are zero; §12.2.2 (MPI_Win_allocate). Every rank of c
-// calls it, each with an n of its own. Free ends the memory. Ranks of one host map each other's memory, and an operation
-// there is a load or a store; other ranks do what they are asked by messages, also while they compute. Errors are those
-// of Dup; ErrType; ErrCount for an n that cannot be; ErrNoMemory.
+// calls it, each with an n of its own. Free ends the memory. Ranks of one host map each other's memory, and an
+// operation there is a load or a store; other ranks do what they are asked by messages, also while they compute. Errors
+// are those of Dup; ErrType; ErrCount for an n that cannot be; ErrNoMemory.
 func WinAlloc[T any](c *Comm, n int, options ...WinOption) (*Win[T], error) {
 	return winOf[T](c, agree.MakeWinAlloc, n, nil, options)
 }
@@ -85,7 +87,8 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 	} else if n < 0 || size > 0 && n > math.MaxInt64/2/size {
 		bad = c.opError(op, ErrCount, "%d elements of %d bytes were asked for", n, size)
 	}
-	spec := window.Spec{Kind: kind, Count: int64(n), Elem: size, Shared: kind == agree.MakeWinShared, Update: updater[T]{}}
+	spec := window.Spec{Kind: kind, Count: int64(n), Elem: size, Shared: kind == agree.MakeWinShared,
+		Update: updater[T]{}}
 	if mem != nil {
 		spec.Own = bytesOf(mem)
 	}
@@ -123,14 +126,27 @@ func (w *Win[T]) WithContext(ctx context.Context) *Win[T] {
 	return &Win[T]{w.winState, ctx}
 }
 
+// valid reports that w is no window.
+func (w *Win[T]) valid(call string) error {
+	if w == nil || w.winState == nil {
+		return mpierr.New(call, ErrComm, "the window is nil; use what WinAlloc, WinShared or WinCreate has returned")
+	}
+	return nil
+}
+
 // Local returns the elements of this rank, and nil after Free.
-func (w *Win[T]) Local() []T { return w.Of(w.comm.group.Rank) }
+func (w *Win[T]) Local() []T {
+	if w.valid("Local") != nil {
+		return nil
+	}
+	return w.Of(w.comm.group.Rank)
+}
 
 // Of returns the elements of a rank, in place, or nil: they are not mapped here, or the window has been freed;
 // §12.2.3 (MPI_Win_shared_query). Ranks that read what others write order their accesses by the calls that open and end
 // epochs, or by atomic operations of their own.
 func (w *Win[T]) Of(rank int) []T {
-	if w.comm.freed.Load() {
+	if w.valid("Of") != nil || w.comm.freed.Load() {
 		return nil
 	}
 	return w.of(rank)
@@ -142,17 +158,37 @@ func (w *winState[T]) of(rank int) []T {
 }
 
 // Group returns the ranks of the window; §12.2.6.
-func (w *Win[T]) Group() *Group { return w.comm.Group() }
+func (w *Win[T]) Group() *Group {
+	if w.valid("Group") != nil {
+		return nil
+	}
+	return w.comm.Group()
+}
 
-// Name and SetName are the name of the window in errors; §7.8.
-func (w *Win[T]) Name() string              { return w.comm.Name() }
-func (w *Win[T]) SetName(name string) error { return w.comm.SetName(name) }
+// Name returns the name of the window in errors; §7.8.
+func (w *Win[T]) Name() string {
+	if w.valid("Name") != nil {
+		return ""
+	}
+	return w.comm.Name()
+}
+
+// SetName names the window at this rank; §7.8.
+func (w *Win[T]) SetName(name string) error {
+	if err := w.valid("SetName"); err != nil {
+		return err
+	}
+	return w.comm.SetName(name)
+}
 
 // Free ends the window; §12.2.5. Every rank calls it, outside all epochs but those of Fence. It returns when no rank
 // makes an operation any more. Slices of Local and Of are invalid afterwards: an access ends the program.
 func (w *Win[T]) Free() error {
-	err := w.win.Free(w.ctx)
-	if err == nil || !w.win.Usable() {
+	if err := w.valid("Free"); err != nil {
+		return err
+	}
+	first, err := w.win.Free(w.ctx)
+	if first {
 		w.comm.free()
 	}
 	return err
@@ -160,7 +196,7 @@ func (w *Win[T]) Free() error {
 
 // there returns n elements from element at on, where they can be used as they are, and nothing is to be noted.
 func (w *Win[T]) there(rank int, at int64, n int) (elements []T, ok bool) {
-	if !w.win.Open.Load() || uint(rank) >= uint(len(w.parts)) {
+	if w == nil || w.winState == nil || !w.win.Open.Load() || uint(rank) >= uint(len(w.parts)) {
 		return nil, false
 	}
 	p := w.parts[rank]
@@ -170,18 +206,31 @@ func (w *Win[T]) there(rank int, at int64, n int) (elements []T, ok bool) {
 	return p[at:][:n], true
 }
 
+// movePiece is how many bytes are copied at a time: Go copies 1 MiB and more past the caches, which takes 3 to 6 times
+// as long where the caches have the memory.
+const movePiece = 256 << 10
+
+// move is copy between slices of one length.
+func move[T any](dst, src []T) {
+	for n := movePiece / max(1, sizeOf[T]()); n > 0 && len(src) > n; {
+		copy(dst, src[:n])
+		dst, src = dst[n:], src[n:]
+	}
+	copy(dst, src)
+}
+
 // Put writes src to a rank's elements from element at on; §12.3.1.
 func (w *Win[T]) Put(src []T, rank int, at int64) error {
 	if dst, ok := w.there(rank, at, len(src)); ok {
-		copy(dst, src)
+		move(dst, src)
 		return nil
 	}
 	return w.put("Put", src, rank, at)
 }
 
 func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
-	if rank == ProcNull {
-		return nil
+	if err := w.valid(call); err != nil || rank == ProcNull {
+		return err
 	}
 	mem, far, err := w.win.Operation(call, rank, at, len(src))
 	switch {
@@ -190,22 +239,71 @@ func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
 	case far != nil:
 		return w.win.Put(call, far, rank, at, bytesOf(src))
 	}
-	copy(mem, bytesOf(src))
+	move(mem, bytesOf(src))
 	return nil
 }
 
-// Get reads a rank's elements from element at on into dst; §12.3.2.
+// RPut is Put with a request, which is done when src can be used again; §12.3.5. The epoch's end and Flush complete the
+// operation at the rank.
+func (w *Win[T]) RPut(src []T, rank int, at int64) (*Request, error) {
+	return w.started(opRPut, rank, at, len(src), func(mem []byte, far *window.Remote) (r *pml.Request, err error) {
+		if far != nil {
+			return w.win.StartPut("RPut", far, rank, at, bytesOf(src))
+		}
+		move(mem, bytesOf(src))
+		return nil, nil
+	})
+}
+
+// RGet is Get with a request, which is done when dst has the elements; §12.3.5.
+func (w *Win[T]) RGet(dst []T, rank int, at int64) (*Request, error) {
+	return w.started(opRGet, rank, at, len(dst), func(mem []byte, far *window.Remote) (r *pml.Request, err error) {
+		if far != nil {
+			return w.win.StartGet("RGet", far, rank, at, bytesOf(dst))
+		}
+		move(bytesOf(dst), mem)
+		return nil, nil
+	})
+}
+
+// started makes the request of an operation that start begins: at memory that is mapped here, or at a rank that is
+// asked. Without a request of the engine's it is done.
+func (w *Win[T]) started(op opCode, rank int, at int64, n int,
+	start func(mem []byte, far *window.Remote) (*pml.Request, error)) (*Request, error) {
+	if err := w.valid(op.String()); err != nil {
+		return nil, err
+	}
+	var r *pml.Request
+	if rank != ProcNull {
+		mem, far, err := w.win.Operation(op.String(), rank, at, n)
+		if err == nil {
+			r, err = start(mem, far)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if r == nil {
+		r = w.comm.group.Engine.Completed(pml.Status{})
+	}
+	q := w.comm.request(op, rank, Undefined, r)
+	q.null = rank == ProcNull
+	return q, nil
+}
+
+// Get reads a rank's elements from element at on into dst, which has them when the epoch ends or Flush or FlushLocal
+// returns; §12.3.2.
 func (w *Win[T]) Get(dst []T, rank int, at int64) error {
 	if src, ok := w.there(rank, at, len(dst)); ok {
-		copy(dst, src)
+		move(dst, src)
 		return nil
 	}
 	return w.get("Get", dst, rank, at)
 }
 
 func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
-	if rank == ProcNull {
-		return nil
+	if err := w.valid(call); err != nil || rank == ProcNull {
+		return err
 	}
 	mem, far, err := w.win.Operation(call, rank, at, len(dst))
 	switch {
@@ -214,29 +312,59 @@ func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
 	case far != nil:
 		return w.win.Get(call, far, rank, at, bytesOf(dst))
 	}
-	copy(bytesOf(dst), mem)
+	move(bytesOf(dst), mem)
 	return nil
 }
 
 // Fence ends the epoch of the Fence before, with the operations of all ranks, and begins another one; §12.5.1. Every
 // rank calls it.
-func (w *Win[T]) Fence() error { return w.win.Fence(w.ctx) }
+func (w *Win[T]) Fence() error {
+	if err := w.valid("Fence"); err != nil {
+		return err
+	}
+	return w.win.Fence(w.ctx)
+}
 
 // Start begins an epoch for operations at the ranks of g, each of which calls Post with a group that has this rank;
 // §12.5.2. Start returns when they have.
-func (w *Win[T]) Start(g *Group) error { return w.withGroup("Start", g, w.win.Start) }
+func (w *Win[T]) Start(g *Group) error {
+	if err := w.valid("Start"); err != nil {
+		return err
+	}
+	return w.withGroup("Start", g, w.win.Start)
+}
 
 // Complete ends the epoch of Start, with its operations.
-func (w *Win[T]) Complete() error { return w.win.Complete(w.ctx) }
+func (w *Win[T]) Complete() error {
+	if err := w.valid("Complete"); err != nil {
+		return err
+	}
+	return w.win.Complete()
+}
 
 // Post begins an epoch for operations of the ranks of g at this rank; §12.5.2.
-func (w *Win[T]) Post(g *Group) error { return w.withGroup("Post", g, w.win.Post) }
+func (w *Win[T]) Post(g *Group) error {
+	if err := w.valid("Post"); err != nil {
+		return err
+	}
+	return w.withGroup("Post", g, w.win.Post)
+}
 
 // Wait ends the epoch of Post when all ranks of its group have called Complete.
-func (w *Win[T]) Wait() error { return w.win.Wait(w.ctx) }
+func (w *Win[T]) Wait() error {
+	if err := w.valid("Wait"); err != nil {
+		return err
+	}
+	return w.win.Wait(w.ctx)
+}
 
 // Test is Wait that does not wait. It reports whether it has ended the epoch.
-func (w *Win[T]) Test() (bool, error) { return w.win.Test() }
+func (w *Win[T]) Test() (bool, error) {
+	if err := w.valid("Test"); err != nil {
+		return false, err
+	}
+	return w.win.Test()
+}
 
 func (w *Win[T]) withGroup(op string, g *Group, f func(context.Context, []int32) error) error {
 	if err := w.comm.part(op, g); err != nil {
@@ -252,29 +380,74 @@ func (w *Win[T]) withGroup(op string, g *Group, f func(context.Context, []int32)
 
 // Lock begins an epoch for operations at a rank, when this rank has its lock; §12.5.3. Ranks get a lock in the order in
 // which they ask. If the context ends first, Lock returns its error, and the lock is let go when it comes.
-func (w *Win[T]) Lock(rank int, mode LockMode) error { return w.win.Lock(w.ctx, "Lock", rank, mode) }
+func (w *Win[T]) Lock(rank int, mode LockMode) error {
+	if err := w.valid("Lock"); err != nil {
+		return err
+	}
+	return w.win.Lock(w.ctx, "Lock", rank, mode)
+}
 
 // Unlock ends the epoch of Lock at a rank, with its operations.
-func (w *Win[T]) Unlock(rank int) error { return w.win.Unlock(rank) }
+func (w *Win[T]) Unlock(rank int) error {
+	if err := w.valid("Unlock"); err != nil {
+		return err
+	}
+	return w.win.Unlock(rank)
+}
 
 // LockAll begins an epoch for operations at all ranks, with a Shared lock of each; §12.5.3. Not every rank need call
 // it.
-func (w *Win[T]) LockAll() error { return w.win.LockAll(w.ctx) }
+func (w *Win[T]) LockAll() error {
+	if err := w.valid("LockAll"); err != nil {
+		return err
+	}
+	return w.win.LockAll(w.ctx)
+}
 
 // UnlockAll ends the epoch of LockAll, with its operations.
-func (w *Win[T]) UnlockAll() error { return w.win.UnlockAll() }
+func (w *Win[T]) UnlockAll() error {
+	if err := w.valid("UnlockAll"); err != nil {
+		return err
+	}
+	return w.win.UnlockAll()
+}
 
 // Flush returns when this rank's operations at a rank are complete there, in an epoch of Lock or LockAll; §12.5.4.
-func (w *Win[T]) Flush(rank int) error { return w.win.Flush("Flush", rank) }
+func (w *Win[T]) Flush(rank int) error {
+	if err := w.valid("Flush"); err != nil {
+		return err
+	}
+	return w.win.Flush("Flush", rank)
+}
 
 // FlushAll is Flush of all ranks.
-func (w *Win[T]) FlushAll() error { return w.win.FlushAll("FlushAll") }
+func (w *Win[T]) FlushAll() error {
+	if err := w.valid("FlushAll"); err != nil {
+		return err
+	}
+	return w.win.FlushAll("FlushAll")
+}
 
 // FlushLocal returns when the buffers of this rank's operations at a rank can be used again; §12.5.4.
-func (w *Win[T]) FlushLocal(rank int) error { return w.win.FlushLocal("FlushLocal", rank) }
+func (w *Win[T]) FlushLocal(rank int) error {
+	if err := w.valid("FlushLocal"); err != nil {
+		return err
+	}
+	return w.win.FlushLocal("FlushLocal", rank)
+}
 
 // FlushLocalAll is FlushLocal of all ranks.
-func (w *Win[T]) FlushLocalAll() error { return w.win.FlushLocalAll("FlushLocalAll") }
+func (w *Win[T]) FlushLocalAll() error {
+	if err := w.valid("FlushLocalAll"); err != nil {
+		return err
+	}
+	return w.win.FlushLocalAll("FlushLocalAll")
+}
 
 // Sync orders this rank's loads and stores of the window's memory; §12.5.4.
-func (w *Win[T]) Sync() error { return w.win.Sync() }
+func (w *Win[T]) Sync() error {
+	if err := w.valid("Sync"); err != nil {
+		return err
+	}
+	return w.win.Sync()
+}

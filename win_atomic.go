@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"reflect"
+	"runtime"
+	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/reduce"
 	"github.com/gorun-mpi/mpi/internal/window"
+	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Replace is the operator of Accumulate, GetAccumulate and FetchOp that writes the new element; §12.3.4.
@@ -17,7 +20,7 @@ func NoOp[T any](inout, in []T) {}
 
 // winOp is an operator that a window has been called with.
 type winOp struct {
-	code uintptr // codePointer
+	code uintptr // codePointer of a function of this package
 	is   reduce.Atomic
 	// fetch is for elements of at most 8 bytes; nil: they are longer.
 	fetch reduce.Fetcher
@@ -25,6 +28,9 @@ type winOp struct {
 
 // atomic finds an operator. The error says why it cannot be used.
 func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
+	if err := w.valid(call); err != nil {
+		return winOp{}, err
+	}
 	if op == nil {
 		return winOp{}, w.comm.nilOp(call)
 	}
@@ -37,13 +43,22 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 			}
 		}
 	}
-	a, is := recognize(op)
+	a, named := reduce.AtomicOf(operatorName(op))
+	is := named && (reduce.FetcherOf(a, reduce.AtomicKind[T]()) != nil ||
+		reflect.TypeFor[T]().Kind() == reflect.Complex128 && reduce.ComplexOf(a) != nil)
+	if !named && inGeneric(op) {
+		a, is = recognize(op)
+	}
 	if !is {
-		return winOp{}, w.comm.opError(call, ErrOp, "the operator is not one of Sum, Prod, Min, Max, BitAnd, BitOr, BitXor, "+
-			"LogicalAnd, LogicalOr, LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others",
+		return winOp{}, w.comm.opError(call, ErrOp,
+			"the operator is not one of Sum, Prod, Min, Max, BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, "+
+				"LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others",
 			reflect.TypeFor[T]())
 	}
 	o := winOp{code: code, is: a, fetch: reduce.FetcherOf(a, reduce.AtomicKind[T]())}
+	if !named {
+		return o, nil // functions of one code may differ by their variables
+	}
 	all := []winOp{o}
 	if known != nil {
 		all = append(all, *known...)
@@ -52,8 +67,15 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 	return o, nil
 }
 
-// recognize finds the operator of this package that op is. In a generic function an operator has a name of its own: it
-// is known by what it does with samples.
+// inGeneric reports whether op is a function that a generic function has made, as Go does when an operator of this
+// package is passed there. A function of the program's own that is made there cannot be told from that.
+func inGeneric[T any](op Op[T]) bool {
+	name := runtime.FuncForPC(reflect.ValueOf(op).Pointer()).Name()
+	return strings.Contains(name, "[...]") && !strings.HasSuffix(name, "[...]")
+}
+
+// recognize finds the operator of this package that op is, by what it does with samples: in a generic function an
+// operator is passed as a function of that one, which has another name.
 func recognize[T any](op Op[T]) (reduce.Atomic, bool) {
 	kind := reduce.AtomicKind[T]()
 	if reflect.TypeFor[T]().Kind() == reflect.Complex128 {
@@ -64,11 +86,9 @@ func recognize[T any](op Op[T]) (reduce.Atomic, bool) {
 	if kind == reflect.Invalid {
 		return 0, false
 	}
-	if a, is := reduce.AtomicOf(operatorName(op)); is {
-		return a, reduce.FetcherOf(a, kind) != nil
-	}
-	var inout, in []T
 	samples := reduce.Samples(kind)
+	pairs := len(samples) * len(samples)
+	inout, in := make([]T, 0, pairs), make([]T, 0, pairs)
 	for _, x := range samples {
 		for _, y := range samples {
 			inout, in = append(inout, valueOf[T](x)), append(in, valueOf[T](y))
@@ -91,12 +111,38 @@ func (w *Win[T]) Accumulate(op Op[T], src []T, rank int, at int64) error {
 // GetAccumulate is Accumulate that returns the elements as they were before in result; §12.3.4. With NoOp src may be
 // nil.
 func (w *Win[T]) GetAccumulate(op Op[T], src, result []T, rank int, at int64) error {
-	const call = "GetAccumulate"
-	if len(src) != len(result) && (src != nil || operatorName(op) != "NoOp") {
+	return w.getAccumulate("GetAccumulate", op, src, result, rank, at)
+}
+
+func (w *Win[T]) getAccumulate(call string, op Op[T], src, result []T, rank int, at int64) error {
+	if err := w.valid(call); err != nil {
+		return err
+	}
+	if len(src) != len(result) && src != nil {
 		return w.comm.opError(call, ErrCount, "src has %d elements and result %d; both must have the same length",
 			len(src), len(result))
 	}
 	return w.update(call, op, src, result, rank, at)
+}
+
+// RAccumulate is Accumulate with a request, which is done when src can be used again; §12.3.5.
+func (w *Win[T]) RAccumulate(op Op[T], src []T, rank int, at int64) (*Request, error) {
+	return w.updated(opRAccumulate, rank, w.update(opRAccumulate.String(), op, src, nil, rank, at))
+}
+
+// RGetAccumulate is GetAccumulate with a request; §12.3.5. It returns when result has the elements.
+func (w *Win[T]) RGetAccumulate(op Op[T], src, result []T, rank int, at int64) (*Request, error) {
+	return w.updated(opRGetAccumulate, rank, w.getAccumulate(opRGetAccumulate.String(), op, src, result, rank, at))
+}
+
+// updated returns the request of an operation that is over.
+func (w *Win[T]) updated(op opCode, rank int, err error) (*Request, error) {
+	if err != nil {
+		return nil, err
+	}
+	r := w.comm.request(op, rank, Undefined, w.comm.group.Engine.Completed(pml.Status{}))
+	r.null = rank == ProcNull
+	return r, nil
 }
 
 // update is Accumulate, and GetAccumulate if result is not nil.
@@ -104,6 +150,13 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 	o, err := w.atomic(call, op)
 	if err != nil || rank == ProcNull {
 		return err
+	}
+	if o.is == reduce.AtomicNoOp && result == nil {
+		return w.comm.opError(call, ErrOp, "NoOp changes nothing; it is for GetAccumulate and FetchOp")
+	}
+	if len(src) == 0 && len(result) > 0 && o.is != reduce.AtomicNoOp {
+		return w.comm.opError(call, ErrCount, "src is empty and result has %d elements; only NoOp needs no src",
+			len(result))
 	}
 	n := max(len(src), len(result))
 	if dst, ok := w.there(rank, at, n); ok && o.fetch != nil {
@@ -199,9 +252,12 @@ func (w *Win[T]) FetchOp(op Op[T], v T, rank int, at int64) (T, error) {
 func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) {
 	const call = "CompareAndSwap"
 	var zero T
+	if err := w.valid(call); err != nil {
+		return zero, err
+	}
 	if reduce.AtomicKind[T]() == reflect.Invalid {
-		return zero, w.comm.opError(call, ErrType, "the elements are %v; they must be numbers of at most 8 bytes, or bool",
-			reflect.TypeFor[T]())
+		return zero, w.comm.opError(call, ErrType,
+			"the elements are %v; they must be numbers of at most 8 bytes, or bool", reflect.TypeFor[T]())
 	}
 	if dst, ok := w.there(rank, at, 1); ok {
 		return valueOf[T](reduce.CompareAndSwap(addressOf(&dst[0]), uintptr(sizeOf[T]()), bitsOf(before),
@@ -236,8 +292,14 @@ func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 }
 
 // WaitNote returns the next note that PutNotify of another rank has sent here, and that rank. Notes of one rank come in
-// the order of its calls. It needs no epoch. ctx may be nil.
+// the order of its calls. It needs no epoch. A nil ctx is the context of WithContext.
 func (w *Win[T]) WaitNote(ctx context.Context) (source int, note uint32, err error) {
+	if err := w.valid("WaitNote"); err != nil {
+		return ProcNull, 0, err
+	}
+	if ctx == nil {
+		ctx = w.ctx
+	}
 	var b [4]byte
 	if source, err = w.win.WaitNote(ctx, "WaitNote", b[:]); err != nil {
 		return source, 0, err

@@ -255,7 +255,8 @@ var peers = []struct{ command, title, want string }{
 		`\[ pairs: 1 \] .*\n# Size.*\n` + lines(2, 2) + `$`},
 	{"latency -m 8:16 --time 0.01 --warm-time 0.01", "Latency", lines(1, 2) + `{2}$`},
 	{"consumer -i 50 -x 1", "Slow Consumer", `\[ computation: 7us a message \]\n# Size.*\n` + lines(2, 2) + `$`},
-	{"late -i 3 --warm-time 0.01", "Late Rank", `\[ round trips: 10 \]\n# Late\(us\) .* P99\(us\)\n` + lines(4, 2) + `{4}$`},
+	{"late -i 3 --warm-time 0.01", "Late Rank", `\[ round trips: 10 \]\n# Late\(us\) .* P99\(us\)\n` + lines(4, 2) +
+		`{4}$`},
 	{"halo -m 20:200 -i 10 --warm-time 0.01", "Halo Exchange",
 		`\[ ranks: 2 \] \[ halo: 4096 bytes \]\n# Compute .*\n(\d+ +(-?\d+\.\d\d *){6}\n){2}$`},
 	{"first", "First Message", `\n# Ranks .*\n2 +\d+\.\d\d +\d+\.\d\d\n$`},

@@ -9,9 +9,12 @@
 //	train         a neural network trained on shares of the samples; Allreduce adds the gradients
 //	matmul        a product of matrices on a grid of ranks: Cart, CartSub, Bcast along rows and columns
 //	samplesort    keys sorted over all ranks: Allgather of samples, Alltoallv of the keys
+//	queue         a work queue without a master: FetchOp on a window
+//	hashtable     a hash table spread over all ranks: CompareAndSwap and Accumulate
+//	halo          neighbours write each other's halo cells: PutNotify and WaitNote
 //
 // Start one with "gorun -n 4 ./examples/heat". Every example runs with any number of ranks; examples_test.go starts
-// each of them with 1, 2, 3, 4, 6 and 8. The last four check their own answers, and fail if these are wrong.
+// each of them with 1, 2, 3, 4, 6 and 8. The last seven check their own answers, and fail if these are wrong.
 //
 //	Owns:     nothing
 //	May call: mpi, the standard library; heat draws with gonum/plot

@@ -37,7 +37,7 @@ type run func(ranks int, args ...string) string
 func TestExamples(t *testing.T) {
 	bin := t.TempDir()
 	build(t, bin, "../cmd/gorun", "./heat", "./ring", "./pi", "./masterworker", "./goroutines", "./cg", "./train",
-		"./matmul", "./samplesort")
+		"./matmul", "./samplesort", "./queue", "./hashtable", "./halo")
 	tests := []struct {
 		name  string
 		check func(t *testing.T, start run, ranks int)
@@ -48,6 +48,10 @@ func TestExamples(t *testing.T) {
 		{"train", prints(`^(?:step .*\n)+(\d+) ranks and one rank have the same loss, 0\.\d+\n$`, "-samples", "500")},
 		{"matmul", prints(`^61 × 61 on a grid of (\d+) × (\d+) ranks: \S+ GFlop/s, all elements are right\n$`,
 			"-size", "61")},
+		{"queue", prints(`^9592 primes below 100000, in 100 pieces on (\d+) ranks\n$`, "-below", "100000", "-interval",
+			"1000")},
+		{"hashtable", prints(`^\d+ keys, 1000 different ones, counted on (\d+) ranks\n$`, "-keys", "5000")},
+		{"halo", prints(`^\d+ cells on (\d+) ranks after 200 steps: the heat is the same\n$`, "-steps", "200")},
 		{"samplesort", prints(`keys on (\d+) ranks sorted in \S+; no rank has more than \S+ % of them\n$`, "-keys", "20011")},
 	}
 	for _, test := range tests {

@@ -8,7 +8,8 @@ import "time"
 // for yet, and each costs it more than one that is still in the link.
 
 const (
-	// idleLooks is how many looks in a row find something before the watcher rests: the first may end the last operation.
+	// idleLooks is how many looks in a row find something before the watcher rests: the first may end the last
+	// operation.
 	idleLooks = 2
 	idlePause = time.Millisecond
 )
@@ -19,6 +20,17 @@ func (e *Engine) leaves(looks int) bool {
 	if looks < idleLooks {
 		return false
 	}
-	time.AfterFunc(idlePause, e.sleep.Interrupt)
+	if !e.wait.resting {
+		e.wait.resting = true
+		time.AfterFunc(idlePause, e.comeBack)
+	}
 	return true
+}
+
+// comeBack wakes the watcher that has left.
+func (e *Engine) comeBack() {
+	e.lock()
+	e.wait.resting = false
+	e.unlock()
+	e.sleep.Interrupt()
 }

@@ -29,7 +29,8 @@ func TestLandingOrder(t *testing.T) {
 		started += m.started
 	}
 	if landed < seeds || started < seeds/5 {
-		t.Errorf("%d Recv and %d Irecv of %d runs have got a message before they were posted: too few for a test", landed,
+		t.Errorf("%d Recv and %d Irecv of %d runs have got a message before they were posted: too few for a test",
+			landed,
 			started, seeds)
 	}
 }

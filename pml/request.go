@@ -99,6 +99,7 @@ type extras struct {
 	rounds     *Rounds       // whose front it is, or whose message
 	pieces     *pieces       // nil: the message is one piece of memory
 	then       Follower      // hears of the end of a message of a window; nil: nobody does, or it is another's
+	window     *Window       // counts the message as one that moves; nil: none does
 	tagged     *taggedOp
 }
 

@@ -117,7 +117,7 @@ func (l *linkPath) awaitedThings() (all []Awaited) {
 		all = append(all, Awaited{what, rank, r.recv.Ctx, r.recv.Tag, r.extra && r.rounds != nil})
 	}
 	for _, posted := range l.table.Receives() {
-		if r, ok := posted.Owner.(*Request); ok {
+		if r, ok := posted.Owner.(*Request); ok && !r.serves() {
 			add(AwaitsMessage, posted.Source, r)
 		}
 	}

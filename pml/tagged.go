@@ -148,7 +148,7 @@ func (r *Request) takes() bool { return r.tagged != nil && r.tagged.taking }
 // unclaimed is a request of which no caller hears: of a message that is lost, or a copy that the device reads.
 func (t *taggedPath) unclaimed() *Request {
 	r := t.e.requests.take()
-	r.op, r.state, r.mode = opLost, stActive, Standard
+	r.op, r.state, r.mode, r.buf = opLost, stActive, Standard, transport.Mem{} // reset leaves the buffer's length
 	return r
 }
 
@@ -448,8 +448,8 @@ func (t *taggedPath) event(pkt *transport.Packet) {
 	}
 }
 
-// done is called when the device has ended r. pkt says how; nil: well, and what a receive has got is in its status. r is
-// nil where the operation was given up before.
+// done is called when the device has ended r. pkt says how; nil: well, and what a receive has got is in its status. r
+// is nil where the operation was given up before.
 func (t *taggedPath) done(r *Request, pkt *transport.Packet) {
 	if r == nil {
 		return
@@ -463,7 +463,8 @@ func (t *taggedPath) done(r *Request, pkt *transport.Packet) {
 		t.end(r, nil)
 	case pkt != nil && pkt.Err != nil:
 		t.doneBadly(r, pkt.Err)
-	case r.extra && r.failure() != nil && t.e.closed != nil: // its sender's buffer may have been another one's meanwhile
+	case r.extra && r.failure() != nil &&
+		t.e.closed != nil: // its sender's buffer may have been another one's meanwhile
 		t.doneBadly(r, nil)
 	case r.op == opSend:
 		t.end(r, nil)

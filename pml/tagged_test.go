@@ -773,7 +773,8 @@ func (d *leaving) Probe(transport.Match, bool) (transport.Probed, bool) {
 
 func (d *leaving) Abandon(cookie uint64, over bool) {
 	d.given = append(d.given, abandoned{cookie, over})
-	d.pkts = append(d.pkts, transport.Packet{Event: transport.TaggedGivenUp, Cookie: cookie, Err: transport.ErrCancelled})
+	d.pkts = append(d.pkts, transport.Packet{Event: transport.TaggedGivenUp, Cookie: cookie,
+		Err: transport.ErrCancelled})
 }
 
 // The cookie of an operation that the device has given up is no other's before the device has let go of it.
@@ -817,4 +818,26 @@ func TestTaggedCookieOfGivenUp(t *testing.T) {
 	if all := cookies(1); len(all) != 4 || !all[d.given[0].cookie] {
 		t.Errorf("cookie %d is free; others have %v", d.given[0].cookie, all)
 	}
+}
+
+// What takes the messages of a context that is dropped has no buffer, though the request that it uses had one before.
+func TestTaggedDropTakesNothing(t *testing.T) {
+	engines := newTagged(t, 2, 0, Config{})
+	a, b := engines[0], engines[1]
+	const size = 100
+	for range 3 {
+		go a.Send(nil, 1, 1, 1, make([]byte, size), Standard)
+		if _, err := b.Recv(nil, 1, 0, 1, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := a.Isend(nil, 8, 1, 1, make([]byte, 10*size), Synchronous)
+	if _, _, err := b.Probe(nil, 8, 0, 1, false); err != nil {
+		t.Fatal(err)
+	}
+	b.DropContext(8, errOver)
+	if _, err := lost.Wait(); err != nil {
+		t.Error(err)
+	}
+	checkTagged(t, b)
 }

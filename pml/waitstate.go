@@ -32,6 +32,8 @@ type waitState struct {
 	// missed: the watcher was woken while a caller led. That may not look again, since what it waits for was done while
 	// it let others run, and what the watcher was woken for shows itself only once (wire.Wake).
 	missed bool
+	// resting: the watcher has left messages in the device, and comes back in a moment.
+	resting bool
 }
 
 type leaderState uint8

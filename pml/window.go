@@ -1,8 +1,8 @@
 package pml
 
 // The messages of a window. Other ranks ask this one to work on its memory, and it may be computing: whoever polls
-// takes each request, a caller or the watcher, and hands it to the window's Handler. That may start messages, of which a
-// Follower hears when they are over.
+// takes each request, a caller or the watcher, and hands it to the window's Handler. That may start messages, of which
+// a Follower hears when they are over.
 //
 // Requests of one rank are handled in the order of their sending.
 
@@ -13,12 +13,16 @@ type Window struct {
 	tag    int32
 	buf    []byte // the engine's while a receive is posted, and Handle's meanwhile
 	handle Handler
+	moving int    // messages whose Followers are not told yet
+	idle   func() // is to be called when there are none; nil: nothing
 }
 
 // Handler handles requests. Its methods are called under the engine's lock, so they neither wait nor call a method
 // of Engine. msg is a message of any length up to the buffer's, of any content.
 type Handler interface {
-	Handle(source int32, msg []byte)
+	// Handle handles a request. again: it cannot now, and is called again with the next look; no other request is
+	// handled before.
+	Handle(source int32, msg []byte) (again bool)
 	Failed(rank int32, err error) // a rank of the world has failed, or this engine has been closed
 }
 
@@ -61,19 +65,35 @@ func (w *Window) post() {
 // Follow implements Follower: a request has come.
 func (w *Window) Follow(st Status, err error) {
 	w.e.load.serving--
+	w.came(st, err)
+}
+
+// came is called with a request, or with an error in its place. A request that came before the context was dropped is
+// lost, like any other message.
+func (w *Window) came(st Status, err error) {
 	switch {
-	case err == nil:
-		w.handle.Handle(st.Source, w.buf[:st.Bytes])
-	case w.e.dropped.has(w.ctx) || w.e.closed != nil || st.Cancelled:
+	case w.e.dropped.has(w.ctx) || w.e.closed != nil:
 		w.e.wait.rounds--
 		w.e.windows.open = without(w.e.windows.open, w)
 		if w.e.closed != nil {
-			w.handle.Failed(int32(w.e.cfg.Rank), err)
+			w.handle.Failed(int32(w.e.cfg.Rank), w.e.closed)
 		}
+		return
+	case err == nil && w.handle.Handle(st.Source, w.buf[:st.Bytes]):
+		r := w.e.requests.take()
+		r.then, r.extra = postponed{w}, true
+		r.status, r.err = st, nil
+		w.e.windows.over(w.e, r)
 		return
 	}
 	w.post()
 }
+
+// postponed is a request in the window's buffer that is to be handled again.
+type postponed struct{ *Window }
+
+// Follow implements Follower.
+func (p postponed) Follow(st Status, err error) { p.came(st, err) }
 
 // Send sends a message. It is for Handle and Follow. buf is the engine's until f hears of its end.
 func (w *Window) Send(dest int, tag int32, buf []byte, f Follower) {
@@ -100,9 +120,26 @@ func (w *Window) start(r *Request, f Follower) {
 	r.detached = true
 	w.e.load.detached++
 	if f != nil {
-		r.then, r.extra = f, true
+		r.then, r.window, r.extra = f, w, true
+		w.moving++
 	}
 	w.e.start(r)
+}
+
+// WhenIdle has f called, on a goroutine of its own, when no message of Send or Recv is under way any more.
+func (w *Window) WhenIdle(f func()) {
+	w.e.lock()
+	defer w.e.unlock()
+	w.idle = f
+	w.rest()
+}
+
+// rest calls idle if there are no messages.
+func (w *Window) rest() {
+	if f := w.idle; f != nil && w.moving == 0 {
+		w.idle = nil
+		go f()
+	}
 }
 
 // serves reports whether r receives the requests of a window, which come from ranks that live whichever have failed.
@@ -132,13 +169,19 @@ func (s *windows) tell(e *Engine) (n int) {
 		return 0 // the one who tells comes to it
 	}
 	s.telling = true
-	for ; s.first != nil; n++ {
+	for last := s.last; s.first != nil; n++ { // a Follower may add to them for the next time
 		r := s.first
 		s.first, r.next = r.next, nil
 		e.load.pending--
-		then, st, err := r.then, r.status, r.err
+		then, of, st, err := r.then, r.window, r.status, r.err
 		e.requests.putBack(r)
-		then.Follow(st, err)
+		if then.Follow(st, err); of != nil {
+			of.moving--
+			of.rest()
+		}
+		if r == last {
+			break
+		}
 	}
 	s.telling = false
 	return n

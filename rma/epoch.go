@@ -51,36 +51,43 @@ func (e *Epochs) Operation(rank int32) error {
 		return nil
 	case accessStarted:
 		if _, in := slices.BinarySearch(e.group, rank); !in {
-			return fmt.Errorf("rank %d is not in the group of Start, which has %s", rank, list(e.group))
+			return fmt.Errorf("rank %d is not in the group of Start, which has %s; call Complete first", rank,
+				list(e.group))
 		}
 		return nil
 	case accessLocked:
 		if e.locks[rank] == Unlocked {
-			return fmt.Errorf("rank %d is not locked; %s", rank, e.open())
+			return fmt.Errorf("rank %d is not locked; %s", rank, e.open("Lock"))
 		}
 		return nil
 	}
-	return fmt.Errorf("no epoch is open; call Fence, Start, Lock or LockAll first")
+	return fmt.Errorf("%s", e.open("Fence, Start, Lock or LockAll"))
 }
 
-// open says which access epoch is open, and how it ends.
-func (e *Epochs) open() string {
+// open says which access epoch is open, and which call is due: opener, which opens the epoch that the caller needs, or
+// the call that ends the open epoch first.
+func (e *Epochs) open(opener string) string {
 	switch e.access {
-	case accessFence, accessFenced:
+	case accessFence:
+		return fmt.Sprintf("a Fence has opened an epoch; call %s first", opener)
+	case accessFenced:
 		return "a Fence has opened an epoch, and there have been operations since; call Fence again first"
 	case accessStarted:
-		return "Start has opened an epoch; call Complete first"
+		return fmt.Sprintf("Start has opened an epoch for %s; call Complete first", list(e.group))
 	case accessLocked:
 		var ranks []int32
 		for r := range e.locks {
 			ranks = append(ranks, r)
 		}
 		slices.Sort(ranks)
-		return fmt.Sprintf("Lock has opened an epoch at %s", list(ranks))
+		if opener != "Lock" {
+			opener = "Unlock"
+		}
+		return fmt.Sprintf("Lock has opened an epoch at %s; call %s first", list(ranks), opener)
 	case accessAll:
 		return "LockAll has opened an epoch; call UnlockAll first"
 	}
-	return "no epoch is open"
+	return fmt.Sprintf("no epoch is open; call %s first", opener)
 }
 
 // idle reports why an epoch of another kind cannot begin.
@@ -88,10 +95,7 @@ func (e *Epochs) idle() error {
 	if e.access == accessNone || e.access == accessFence {
 		return nil
 	}
-	if e.access == accessLocked {
-		return fmt.Errorf("%s; call Unlock first", e.open())
-	}
-	return fmt.Errorf("%s", e.open())
+	return fmt.Errorf("%s", e.open(""))
 }
 
 // Fence ends the epochs of the Fence before, and begins others; §12.5.1.
@@ -120,19 +124,20 @@ func (e *Epochs) Start(group []int32) error {
 // Complete ends the epoch of Start, and returns its group.
 func (e *Epochs) Complete() (group []int32, err error) {
 	if e.access != accessStarted {
-		return nil, fmt.Errorf("Start has opened no epoch; %s", e.open())
+		return nil, fmt.Errorf("Start has opened no epoch; %s", e.open("Start"))
 	}
 	group, e.access, e.group = e.group, accessNone, nil
 	return group, nil
 }
 
-// Post opens an exposure epoch for the ranks of a group; §12.5.2.
+// Post opens an exposure epoch for the ranks of a group; §12.5.2. Memory that is locked must not be exposed (§12.5.3),
+// and LockAll locks the caller's own memory too.
 func (e *Epochs) Post(group []int32) error {
 	switch {
 	case e.posted != nil:
 		return fmt.Errorf("Post has opened an epoch for %s already; call Wait first", list(e.posted))
-	case e.access == accessFenced:
-		return fmt.Errorf("%s", e.open())
+	case e.access == accessFenced || e.access == accessAll:
+		return fmt.Errorf("%s", e.open(""))
 	}
 	e.posted = sorted(group)
 	return nil
@@ -141,7 +146,7 @@ func (e *Epochs) Post(group []int32) error {
 // Posted is the group of Post.
 func (e *Epochs) Posted() (group []int32, err error) {
 	if e.posted == nil {
-		return nil, fmt.Errorf("Post has opened no epoch")
+		return nil, fmt.Errorf("Post has opened no epoch; call Post first")
 	}
 	return e.posted, nil
 }
@@ -176,7 +181,7 @@ func (e *Epochs) Lock(rank int32, m Mode) error {
 func (e *Epochs) Unlock(rank int32) (Mode, error) {
 	m := e.locks[rank]
 	if m == Unlocked {
-		return m, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open())
+		return m, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
 	}
 	if delete(e.locks, rank); len(e.locks) == 0 {
 		e.access = accessNone
@@ -189,6 +194,9 @@ func (e *Epochs) LockAll() error {
 	if err := e.idle(); err != nil {
 		return err
 	}
+	if e.posted != nil { // see Post
+		return fmt.Errorf("Post has opened an epoch for %s; call Wait first", list(e.posted))
+	}
 	e.access = accessAll
 	return nil
 }
@@ -199,7 +207,7 @@ func (e *Epochs) LockedAll() bool { return e.access == accessAll }
 // UnlockAll ends the epoch of LockAll.
 func (e *Epochs) UnlockAll() error {
 	if e.access != accessAll {
-		return fmt.Errorf("LockAll has opened no epoch; %s", e.open())
+		return fmt.Errorf("LockAll has opened no epoch; %s", e.open("LockAll"))
 	}
 	e.access = accessNone
 	return nil
@@ -210,7 +218,7 @@ func (e *Epochs) Flush(rank int32) error {
 	if e.access == accessAll || e.locks[rank] != Unlocked {
 		return nil
 	}
-	return fmt.Errorf("neither Lock nor LockAll has opened an epoch at rank %d; %s", rank, e.open())
+	return fmt.Errorf("neither Lock nor LockAll has opened an epoch at rank %d; %s", rank, e.open("Lock"))
 }
 
 // FlushAll is Flush of all ranks at which an epoch is open.
@@ -218,7 +226,7 @@ func (e *Epochs) FlushAll() error {
 	if e.access == accessAll || e.access == accessLocked {
 		return nil
 	}
-	return fmt.Errorf("neither Lock nor LockAll has opened an epoch; %s", e.open())
+	return fmt.Errorf("neither Lock nor LockAll has opened an epoch; %s", e.open("Lock or LockAll"))
 }
 
 // Free reports why the window cannot be freed; §12.2.5.

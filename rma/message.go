@@ -44,11 +44,14 @@ func (k Kind) String() string {
 // All integers are little-endian.
 type Request struct {
 	Kind Kind
-	Op   uint8 // of Update and Fetch, the operator; of Lock, the Mode
+	Op   uint8 // of Update and Fetch, the operator; of Lock, the Mode, and LockFirst
 	Slot int32 // the tag of the answer, or of PutAlone's elements; 0 or more
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
 }
+
+// LockFirst is added to a Mode: see Asked.First.
+const LockFirst = 1 << 7
 
 // RequestSize is the length of a request without its elements, and AnswerSize that of an answer: an Answer, and 7 bytes
 // that are 0.
@@ -78,7 +81,8 @@ func (r *Request) Decode(b []byte) (elements []byte, err error) {
 	case b[2]|b[3] != 0:
 		return nil, fmt.Errorf("rma: a %v request has reserved bytes %#x", r.Kind, b[2:4])
 	case r.Slot < 0 || r.At < 0 || r.N < 0:
-		return nil, fmt.Errorf("rma: a %v request of %d elements from element %d on, with tag %d", r.Kind, r.N, r.At, r.Slot)
+		return nil, fmt.Errorf("rma: a %v request of %d elements from element %d on, with tag %d", r.Kind, r.N, r.At,
+			r.Slot)
 	}
 	return b[RequestSize:], nil
 }

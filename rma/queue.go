@@ -15,12 +15,17 @@ type Queue struct {
 type Asked struct {
 	Rank, Slot int32 // who asks, and the tag of the answer
 	Mode       Mode
+	// First: the request, for a shared lock, passes those that are not First. It is of LockAll, whose rank may have
+	// other locks: if it waited behind a request for an exclusive lock, that could wait for a rank which waits for this
+	// one.
+	First bool
 }
 
 // asksMost is how many requests of one rank wait at most.
 const asksMost = 1024
 
-// Ask is called when a rank asks for the lock. It reports false for a request that cannot be: then nothing has changed.
+// Ask is called when a rank asks for the lock. It reports whether the request can be: if not, nothing has
+// changed.
 func (q *Queue) Ask(a Asked) bool {
 	n := 0
 	for _, w := range q.waiting {
@@ -28,10 +33,15 @@ func (q *Queue) Ask(a Asked) bool {
 			n++
 		}
 	}
-	if a.Mode != Shared && a.Mode != Exclusive || n >= asksMost {
+	if a.Mode != Shared && (a.Mode != Exclusive || a.First) || n >= asksMost {
 		return false
 	}
-	q.waiting = append(q.waiting, a)
+	at := len(q.waiting)
+	if a.First {
+		for at = 0; at < len(q.waiting) && q.waiting[at].First; at++ {
+		}
+	}
+	q.waiting = slices.Insert(q.waiting, at, a)
 	return true
 }
 
@@ -67,8 +77,9 @@ func (q *Queue) Leave(rank int32) bool {
 	return true
 }
 
-// Failed is called when a rank has failed. It reports whether the rank had the lock: what it has left behind may be half
-// done, and nobody gets the lock any more. Those that wait are returned then, and Ask's next are the caller's to refuse.
+// Failed is called when a rank has failed. It reports whether the rank had the lock: what it has left behind may be
+// half done, and nobody gets the lock any more. Those that wait are returned then, and Ask's next are the caller's to
+// refuse.
 func (q *Queue) Failed(rank int32) (waiting []Asked, had bool) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(a Asked) bool { return a.Rank == rank })
 	if q.held[rank] == 0 {

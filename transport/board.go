@@ -11,10 +11,10 @@ type Boards struct {
 }
 
 // Board is memory that some ranks have mapped: lines, and data behind them. All is zero at first. A line has a word,
-// which one rank raises, or all of them, and room for what that rank has to say with it; each member has as many, the first member the
-// first of them. Data has room for longer contributions. The memory of another rank may hold anything at any time. A
-// rank that waits for a word looks at it, and for longer waits asks for it by Expect: then Poll reports Reached, and an
-// armed sleep ends for it.
+// which one rank raises, or all of them, and room for what that rank has to say with it; each member has as many, the
+// first member the first of them. Data has room for longer contributions. The memory of another rank may hold anything
+// at any time. A rank that waits for a word looks at it, and for longer waits asks for it by Expect: then Poll reports
+// Reached, and an armed sleep ends for it.
 //
 // Any goroutine may call Raise, Wake, Fail and Failed, until Close. Expect, Forget, Watch and Close are called with the
 // engine's lock.

@@ -29,8 +29,9 @@ type Tagged interface {
 	// that cannot take an operation back does nothing.
 	Cancel(cookie uint64)
 	// Abandon gives up an operation whose peer is gone, or that this rank has no use for any more. Its TaggedDone, or
-	// TaggedGivenUp, comes when nothing can write to its buffer any more, or read it: soon, unless a peer that lives may
-	// be in the middle of that. over: this rank's job is over, and no peer counts on what it sends: a send ends soon, and may be read yet.
+	// TaggedGivenUp, comes when nothing can write to its buffer any more, or read it: soon, unless a peer that lives
+	// may be in the middle of that. over: this rank's job is over, and no peer counts on what it sends: a send ends
+	// soon, and may be read yet.
 	Abandon(cookie uint64, over bool)
 }
 

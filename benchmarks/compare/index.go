@@ -115,8 +115,8 @@ func ratios(results []*result) string {
 	return b.String()
 }
 
-// share counts the cells with a ratio to a peer, and those of them whose time is at most 0.8 (ahead) and 1.0 (even) of
-// the best peer's. The time of a rate is its reciprocal.
+// share counts the cells with a ratio to a peer: all, the cells whose time is at most 0.8 of the best peer's (ahead),
+// and at most 1.0 (even). The time of a rate is its reciprocal.
 type share struct{ cells, ahead, even int }
 
 func (r *result) share(c column) (s share) {

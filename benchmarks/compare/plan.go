@@ -70,8 +70,8 @@ const (
 	quickShare = 0.7               // of the time of a run
 )
 
-// plan is the set, or that of -cores where cores is not 0. Each program warms up for 0.7 s once, so that all sizes are
-// measured by one run.
+// plan returns the whole set of measurements, or with -cores N the set for N cores. Each program warms up for 0.7 s
+// once, so that all sizes are measured by one run.
 func plan(quick bool, cores int) []measurement {
 	all := wholePlan()
 	if cores > 0 {

@@ -65,7 +65,8 @@ func simulateCommand(stdout, stderr *os.File) *cobra.Command {
 	flags.StringSliceVar(&f.sizes, "sizes", []string{"8", "1K", "64K", "1M"},
 		"`BYTES` that one rank contributes, or has for each other")
 	flags.StringVar(&f.model, "model", "cluster",
-		"`NAME` of the machine: cluster (RDMA, 100 Gb/s), ethernet (TCP, 10 Gb/s), roomy (a core for each rank), testbed\n"+
+		"`NAME` of the machine: cluster (RDMA, 100 Gb/s), ethernet (TCP, 10 Gb/s), "+
+			"roomy (a core for each rank), testbed\n"+
 			"(docs/simulate.md), or a file that --save has written")
 	flags.StringVar(&f.limit, "limit", "40M", "leave out calls with more messages than this `NUMBER`; 0: none")
 	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each call")

@@ -183,8 +183,8 @@ func (f *tuneFlags) path() (string, error) {
 	return path, nil
 }
 
-// earlier is the file to which the result is added; nil: there is none. A file of another machine, or one that cannot
-// be read, is replaced, and this says so while Ctrl-C still keeps it.
+// earlier reads the file to which gorun tune adds its result; nil: there is none. It warns of a file of another machine
+// and of an unreadable file, both of which the result replaces, while Ctrl-C still keeps the file.
 func earlier(path string, here cpuset.Machine, stderr io.Writer) *tuned.File {
 	old, err := tuned.Read(path)
 	switch {

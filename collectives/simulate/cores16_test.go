@@ -43,7 +43,8 @@ func onCores16(t testing.TB) (all []Measured) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				m := Measured{Algorithm: a, Between: between, Ranks: ranks, PerHost: ranks, Bytes: bytes, Seconds: s / 1e6}
+				m := Measured{Algorithm: a, Between: between, Ranks: ranks, PerHost: ranks, Bytes: bytes,
+					Seconds: s / 1e6}
 				if err := m.check(); err != nil {
 					t.Fatalf("%s: %v", line, err)
 				}
@@ -87,8 +88,8 @@ func checkOrder(t *testing.T, what string, m *Model, runs []Measured, pairs, nin
 	}
 	slices.Sort(lost)
 	v, n := Sum(all), len(lost)
-	t.Logf("%s: %d of %d pairs in order (%.1f %%), %d of %d times within 30 %%, %d of %d choices; times of what the model "+
-		"chooses: median %.2f, 9 of 10 up to %.2f, most %.2f of the least", what, v.Agree, v.Pairs,
+	t.Logf("%s: %d of %d pairs in order (%.1f %%), %d of %d times within 30 %%, %d of %d choices; "+
+		"times of the model's choices: median %.2f, 9 of 10 up to %.2f, most %.2f of the least", what, v.Agree, v.Pairs,
 		100*float64(v.Agree)/float64(v.Pairs), v.Near, v.Runs, v.Right, v.Choices, lost[n/2], lost[n*9/10], lost[n-1])
 	if 100*float64(v.Agree) < pairs*float64(v.Pairs) {
 		t.Errorf("%s: %d of %d pairs are in the measured order; want %v %%", what, v.Agree, v.Pairs, pairs)

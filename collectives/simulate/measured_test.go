@@ -189,7 +189,8 @@ func TestCompare(t *testing.T) {
 			}
 		}
 		if len(c.Differ) != c.Pairs-c.Agree {
-			t.Errorf("%v of %d bytes: of %d pairs %d agree and %d differ", c.Operation, c.Bytes, c.Pairs, c.Agree, len(c.Differ))
+			t.Errorf("%v of %d bytes: of %d pairs %d agree and %d differ", c.Operation, c.Bytes, c.Pairs, c.Agree,
+				len(c.Differ))
 		}
 		if c.Pairs > 0 && c.Loss < Close {
 			t.Errorf("%v of %d bytes: what the model takes is last, and costs %v", c.Operation, c.Bytes, c.Loss)
@@ -265,11 +266,13 @@ func TestFresh(t *testing.T) {
 	} {
 		plain, fresh := seconds(c.operation, c.name, c.ranks, 1, much), seconds(c.operation, c.name, c.ranks, 2, much)
 		if c.fresh != (fresh > 1.3*plain) || !c.fresh && fresh != plain {
-			t.Errorf("%v:%s on %d ranks takes %v s, and %v if fresh bytes take twice as long", c.operation, c.name, c.ranks,
+			t.Errorf("%v:%s on %d ranks takes %v s, and %v if fresh bytes take twice as long", c.operation, c.name,
+				c.ranks,
 				plain, fresh)
 		}
 		if slow := seconds(c.operation, c.name, c.ranks, 1, little); c.fresh != (slow > 1.3*plain) {
-			t.Errorf("%v:%s on %d ranks takes %v s, and %v where memory is slow", c.operation, c.name, c.ranks, plain, slow)
+			t.Errorf("%v:%s on %d ranks takes %v s, and %v where memory is slow", c.operation, c.name, c.ranks, plain,
+				slow)
 		}
 	}
 }

@@ -95,8 +95,8 @@ func (s *Set) New(mem []byte, members []int32, me, lines int, wake, watch func(m
 		b.ends = append(b.ends, endOf(mem, i))
 	}
 	b.seen = transport.Board{Data: mem[dataAt(len(members), lines):], Raise: b.raise, Wake: b.wakeFor,
-		Watch: b.watchAll, PrefetchW: ring.PrefetchW, Expect: b.expect, Forget: b.forget, Fail: b.fail, Failed: b.failed,
-		Joined: joined, Close: func() { b.forget(); unmap() }}
+		Watch: b.watchAll, PrefetchW: ring.PrefetchW, Expect: b.expect, Forget: b.forget, Fail: b.fail,
+		Failed: b.failed, Joined: joined, Close: func() { b.forget(); unmap() }}
 	for i := range lines {
 		b.seen.Lines = append(b.seen.Lines, lineOf(mem, len(members), i))
 	}

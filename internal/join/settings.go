@@ -61,8 +61,8 @@ func Here(set settings.Values) tuned.Here {
 // choose alike, and only all of them together could agree on leaving the file out.
 func (c *config) warnElsewhere() {
 	if why := c.tuned.Elsewhere(Here(c.set)); why != "" {
-		warnings().Warn("the tuned file was measured on another machine, and holds all the same; measure this one "+
-			"with gorun tune, or set "+tuned.Variable+"="+tuned.Off, "file", tunedName(c.tuned), "measured", why)
+		warnings().Warn("the tuned file was measured on another machine or transport, and holds all the same; measure "+
+			"again with gorun tune, or set "+tuned.Variable+"="+tuned.Off, "file", tunedName(c.tuned), "measured", why)
 	}
 }
 

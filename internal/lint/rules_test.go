@@ -300,8 +300,9 @@ var mayWait = map[string]string{
 	"transport/verbs/control.go":      "a goroutine of its own sleeps where the control connections do",
 	"transport/verbs/close.go":        "Close lets the device deliver what was sent",
 	"internal/procs/cleaner.go":       "the cleaner, a process of its own, waits for a killed process's last write",
-	"internal/procs/group.go":         "an interrupted build waits for its killed compilers, which are another's children",
+	"internal/procs/group.go":         "an interrupted build waits for its killed compilers, another's children",
 	"internal/procs/orphans_linux.go": "the end of a job, and the cleaner, wait for the ends of killed processes",
+	"internal/window/lock.go":         "where another goroutine sleeps at the board; a guard whose holder lost its CPU",
 	"transport/shm/cut_linux.go":      "a goroutine of the device, Close, or a failed call, until a peer's copy is over",
 }
 
@@ -332,8 +333,8 @@ func whoWaits(t *tree) (wrong []string) {
 // The exception is the lock, under which nothing takes long.
 func noNaps(t *tree) (wrong []string) {
 	for _, f := range t.goFiles() {
-		// The timer of returned.go asks other ranks, and the timer of flood.go brings the watcher back to messages that no
-		// receive waits for; no caller sleeps by them.
+		// The timer of returned.go asks other ranks, and the timer of flood.go brings the watcher back to messages that
+		// no receive waits for; no caller sleeps by them.
 		if f.dir() != "pml" || slices.Contains([]string{"pml/lock.go", "pml/returned.go", "pml/flood.go"}, f.path) {
 			continue
 		}

@@ -57,7 +57,7 @@ func FetcherOf(a Atomic, k reflect.Kind) Fetcher {
 
 // AtomicKind is the kind of T for FetcherOf; Invalid: T is no number of at most 8 bytes, and no bool.
 func AtomicKind[T any]() reflect.Kind {
-	if k := kindOf[T](); fetchers[AtomicNoOp][k] != nil {
+	if k := kindOf[T](); FetcherOf(AtomicNoOp, k) != nil {
 		return k
 	}
 	return reflect.Invalid
@@ -79,12 +79,12 @@ func init() {
 	logical(reflect.Bool, func(b bool) bool { return b }, func(b bool) bool { return b })
 	for _, k := range []reflect.Kind{reflect.Int32, reflect.Uint32} {
 		fetchers[AtomicSum][k] = func(addr unsafe.Pointer, v uint64) uint64 {
-			return uint64(atomic.AddUint32((*uint32)(addr), uint32(v)) - uint32(v))
+			return uint64((*atomic.Uint32)(addr).Add(uint32(v)) - uint32(v))
 		}
 	}
 	for _, k := range []reflect.Kind{reflect.Int64, reflect.Uint64} {
 		fetchers[AtomicSum][k] = func(addr unsafe.Pointer, v uint64) uint64 {
-			return atomic.AddUint64((*uint64)(addr), v) - v
+			return (*atomic.Uint64)(addr).Add(v) - v
 		}
 	}
 }
@@ -144,41 +144,45 @@ func fetcher[T any](f func(a, b T) T) Fetcher {
 // load loads an element atomically.
 func load(addr unsafe.Pointer, size uintptr) uint64 {
 	if size == 8 {
-		return atomic.LoadUint64((*uint64)(addr))
+		return (*atomic.Uint64)(addr).Load()
 	}
 	word, shift := around(addr)
-	return uint64(atomic.LoadUint32(word)>>shift) & (1<<(8*size) - 1)
+	return uint64(word.Load()>>shift) & (1<<(8*size) - 1)
 }
 
-// swap sets an element to after if it is before, atomically, and reports whether it has.
+// swap sets an element to after if it is before, atomically, and reports whether it has. before and after have nothing
+// beyond the size.
 func swap(addr unsafe.Pointer, size uintptr, before, after uint64) bool {
 	if size == 8 {
-		return atomic.CompareAndSwapUint64((*uint64)(addr), before, after)
+		return (*atomic.Uint64)(addr).CompareAndSwap(before, after)
 	}
 	word, shift := around(addr)
 	mask := uint32(1<<(8*size)-1) << shift
 	for {
-		was := atomic.LoadUint32(word)
+		was := word.Load()
 		if was&mask != uint32(before)<<shift {
 			return false
 		}
-		if atomic.CompareAndSwapUint32(word, was, was&^mask|uint32(after)<<shift) {
+		if word.CompareAndSwap(was, was&^mask|uint32(after)<<shift) {
 			return true
 		}
 	}
 }
 
 // around is the word of four bytes that holds an element of at most as many, and where in it the element begins. An
-// element of one or two bytes may have neighbours in the word that other atomic steps change. All machines that the module is built for
-// are little-endian.
-func around(addr unsafe.Pointer) (word *uint32, shift uintptr) {
+// element of one or two bytes may have neighbours in the word that other atomic steps change. All machines that the
+// module is built for are little-endian.
+func around(addr unsafe.Pointer) (word *atomic.Uint32, shift uintptr) {
 	at := uintptr(addr) % 4
-	return (*uint32)(unsafe.Add(addr, -int(at))), 8 * at
+	return (*atomic.Uint32)(unsafe.Add(addr, -int(at))), 8 * at
 }
 
 // CompareAndSwap sets the element of size bytes at addr, 1, 2, 4 or 8 and a divisor of addr, to after if it is before.
 // It returns what the element was.
 func CompareAndSwap(addr unsafe.Pointer, size uintptr, before, after uint64) (was uint64) {
+	if size < 8 {
+		before, after = before&(1<<(8*size)-1), after&(1<<(8*size)-1)
+	}
 	for {
 		if was = load(addr, size); was != before || swap(addr, size, before, after) {
 			return was
@@ -187,11 +191,12 @@ func CompareAndSwap(addr unsafe.Pointer, size uintptr, before, after uint64) (wa
 }
 
 // gives reports whether f has these results for each pair of samples.
-func gives(f Fetcher, samples, results []uint64) bool {
+func gives(f Fetcher, k reflect.Kind, samples, results []uint64) bool {
+	var sum uint64
 	for i, x := range samples {
 		for j, y := range samples {
-			sum := x
-			if f(unsafe.Pointer(&sum), y); sum != results[i*len(samples)+j] {
+			sum = x
+			if f(unsafe.Pointer(&sum), y); !alike(k, sum, results[i*len(samples)+j]) {
 				return false
 			}
 		}

@@ -96,8 +96,8 @@ func medianOf(values []float64) float64 {
 }
 
 // Gains returns what both passes have found, with the times of the pass in which it gains less. The second pass has the
-// algorithms that have won in the first. noisy are gains that are smaller than the noise of their cell in a pass: they
-// get no line.
+// algorithms that have won in the first. noisy are gains that are smaller than the noise of their cell in a pass, or
+// that the second pass had no time for: they get no line.
 func Gains(first, second []Cell) (all, noisy []Gain) {
 	for i := range first {
 		g, ok := first[i].best()
@@ -110,9 +110,9 @@ func Gains(first, second []Cell) (all, noisy []Gain) {
 		}
 		switch {
 		case g.To == "":
-		case !ok:
+		case !ok || again < 0:
 			noisy = append(noisy, g)
-		case again >= 0:
+		default:
 			all = append(all, g)
 		}
 	}

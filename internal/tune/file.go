@@ -21,17 +21,17 @@ type Result struct {
 
 // Earlier counts the lines of an earlier file.
 type Earlier struct {
-	// Removed are those of as many ranks that the run has measured again.
+	// Removed counts the lines of as many ranks whose sizes the run has measured again.
 	Removed int `json:"removed"`
-	// Kept are those of as many ranks at whose sizes the run has measured nothing, or noise.
+	// Kept counts the lines of as many ranks for whose sizes the run has measured nothing, or noise.
 	Kept int `json:"kept"`
-	// Other are all others.
+	// Other counts the other lines.
 	Other int `json:"other"`
 }
 
-// File returns what to write: the run's lines, and those of an earlier file, nil if there is none, that the run has not
-// measured again. The lines of runs stand by their numbers of ranks, from the fewest on, so that a communicator takes
-// those of the run that was nearest to it.
+// File returns the file to write: the run's lines, and the lines of an earlier file (nil: there is none) that the run
+// has not measured again. Lines stand by the number of ranks of their run, from the fewest on, so that a communicator
+// takes the lines of the nearest run.
 func (r *Result) File(old *tuned.File) (*tuned.File, Earlier) {
 	lines := Lines(r.First, r.Gains, r.Host.Ranks, r.Via, r.CPUs)
 	f := &tuned.File{Version: tuned.Version, Host: r.Host, EagerMax: r.EagerMax}

@@ -290,6 +290,7 @@ func (f *File) Write(path string) error {
 	if err != nil {
 		return err
 	}
+	text = append(text, '\n')
 	if _, err := Parse(text); err != nil {
 		return fmt.Errorf("%s could not be read again: %w; remove lines from it, or name another file", path, err)
 	}
@@ -300,7 +301,7 @@ func (f *File) Write(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = temp.Write(append(text, '\n'))
+	_, err = temp.Write(text)
 	err = errors.Join(err, temp.Chmod(0o644), temp.Close())
 	if err == nil {
 		err = os.Rename(temp.Name(), path)

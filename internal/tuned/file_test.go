@@ -134,8 +134,9 @@ func TestParseErrors(t *testing.T) {
 		`{"version": 1, "collectives": [{"operation": "bcast", "algorithm": "chain", "cpus": "any"}]}`: `entry 1: over: it is ` +
 			`missing; write one of any, shm, net`,
 		`{"version": 1, "collectives": [{}` + strings.Repeat(`,{}`, mostLines) + `]}`: `at most 512 are read`,
-		`{"version": 1, "measured": {"cpu": "` + strings.Repeat("x", 201) + `"}}`:     `measured: cpu or transport is longer`,
-		`{"version": 1}` + strings.Repeat(" ", mostText):                              `it is longer than 65536 bytes`,
+		`{"version": 1, "measured": {"cpu": "` + strings.Repeat("x", 201) +
+			`"}}`: `measured: cpu or transport is longer`,
+		`{"version": 1}` + strings.Repeat(" ", mostText): `it is longer than 65536 bytes`,
 	} {
 		f, err := Parse([]byte(text))
 		if f != nil || err == nil || !strings.Contains(err.Error(), want) {

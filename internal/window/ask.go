@@ -11,16 +11,21 @@ import (
 	"github.com/gorun-mpi/mpi/rma"
 )
 
-// remote is what a window knows of a rank that it has asked for something.
-type remote struct {
+// Remote is what a window knows of a rank that it has asked for something.
+type Remote struct {
 	mu     sync.Mutex // held while one goroutine asks for what follows
 	known  bool
 	count  int64 // elements that it has
 	locked bool  // by LockAll: that asks each rank for its lock when it is first used
 
+	// flushing is held by the goroutine that waits for operations: another one's Flush returns when they are done.
+	flushing sync.Mutex
+	flushed  uint64 // of sent, how many are complete there; guarded by flushing
+
 	// Guarded by the window's mu.
 	pending []*pml.Request // messages that carry elements of operations
-	dirty   bool           // there have been operations since the last flush
+	spare   []*pml.Request // empty: the memory of the next pending
+	sent    uint64         // operations whose requests have been sent
 }
 
 // scratch has a request, and an answer.
@@ -30,12 +35,12 @@ type scratch struct {
 }
 
 // remote returns the record of a rank, made on first contact.
-func (w *Window) remote(rank int) *remote {
+func (w *Window) remote(rank int) *Remote {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.far[rank]
 	if r == nil {
-		r = &remote{}
+		r = &Remote{}
 		w.far[rank] = r
 	}
 	return r
@@ -43,7 +48,7 @@ func (w *Window) remote(rank int) *remote {
 
 // reach prepares operations at a rank: this rank knows how many elements it has, and has its lock if LockAll is to have
 // it.
-func (w *Window) reach(op string, rank int) (*remote, error) {
+func (w *Window) reach(op string, rank int) (*Remote, error) {
 	r := w.remote(rank)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +63,8 @@ func (w *Window) reach(op string, rank int) (*remote, error) {
 	all := w.epochs.LockedAll()
 	w.mu.Unlock()
 	if all && !r.locked {
-		if err := w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared)}, nil, nil); err != nil {
+		if err := w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared) | rma.LockFirst}, nil,
+			nil); err != nil {
 			return nil, err
 		}
 		r.locked = true
@@ -106,13 +112,15 @@ func (w *Window) ask(op string, rank int, r *rma.Request, elements, answer []byt
 		copy(answer, s.in[rma.AnswerSize:])
 		return nil
 	}
-	return w.fail(op, mpierr.ErrAborted, rank, "the rank has refused a %v request, or has sent what is no answer", r.Kind)
+	return w.fail(op, mpierr.ErrAborted, rank, "the rank has refused a %v request, or has sent what is no answer",
+		r.Kind)
 }
 
-// began notes an operation of a rank, and the message that has its elements; nil: there is none.
-func (w *Window) began(r *remote, message *pml.Request) {
+// began notes an operation whose request has been sent, and the message that has its elements; nil: there is none, or
+// the caller has it.
+func (w *Window) began(r *Remote, message *pml.Request) {
 	w.mu.Lock()
-	r.dirty = true
+	r.sent++
 	if message != nil {
 		r.pending = append(r.pending, message)
 	}
@@ -120,33 +128,73 @@ func (w *Window) began(r *remote, message *pml.Request) {
 }
 
 // Put writes src at a rank. src is the window's until the next flush there.
-func (w *Window) Put(op string, r *remote, rank int, at int64, src []byte) error {
+func (w *Window) Put(op string, r *Remote, rank int, at int64, src []byte) error {
+	m, err := w.put(op, rank, at, src)
+	if err == nil {
+		w.began(r, m)
+	}
+	return err
+}
+
+// StartPut is Put whose src is the window's until the request is done; nil: it is done.
+func (w *Window) StartPut(op string, r *Remote, rank int, at int64, src []byte) (*pml.Request, error) {
+	m, err := w.put(op, rank, at, src)
+	if err == nil {
+		w.began(r, nil)
+	}
+	return m, err
+}
+
+func (w *Window) put(op string, rank int, at int64, src []byte) (*pml.Request, error) {
 	want := rma.Request{Kind: rma.Put, At: at, N: w.count(src)}
 	if len(src) <= elementsMost {
-		w.began(r, nil)
-		return w.tellRequest(op, rank, &want, src)
+		return nil, w.tellRequest(op, rank, &want, src)
 	}
 	want.Kind, want.Slot = rma.PutAlone, w.slot(tagElements)
 	if err := w.tellRequest(op, rank, &want, nil); err != nil {
-		return err
+		return nil, err
 	}
-	w.began(r, w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard))
-	return nil
+	return w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard), nil
 }
 
 // Get reads elements of a rank into dst, which is the window's until the next flush there.
-func (w *Window) Get(op string, r *remote, rank int, at int64, dst []byte) error {
+func (w *Window) Get(op string, r *Remote, rank int, at int64, dst []byte) error {
+	m, err := w.get(op, rank, at, dst)
+	if err == nil {
+		w.began(r, m)
+	}
+	return err
+}
+
+// StartGet is Get whose dst is the window's until the request is done.
+func (w *Window) StartGet(op string, r *Remote, rank int, at int64, dst []byte) (*pml.Request, error) {
+	m, err := w.get(op, rank, at, dst)
+	if err == nil {
+		w.began(r, nil)
+	}
+	return m, err
+}
+
+func (w *Window) get(op string, rank int, at int64, dst []byte) (*pml.Request, error) {
 	want := rma.Request{Kind: rma.Get, At: at, N: w.count(dst), Slot: w.slot(tagAnswers)}
-	w.began(r, w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst))
-	return w.tellRequest(op, rank, &want, nil)
+	m := w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst)
+	if err := w.tellRequest(op, rank, &want, nil); err != nil {
+		m.Cancel()
+		m.Wait()
+		return nil, err
+	}
+	return m, nil
 }
 
 // Accumulate combines src with elements of a rank.
-func (w *Window) Accumulate(call string, r *remote, rank int, at int64, op uint8, src []byte) error {
-	w.began(r, nil)
+func (w *Window) Accumulate(call string, r *Remote, rank int, at int64, op uint8, src []byte) error {
 	return w.pieces(len(src), func(from, to int) error {
 		want := rma.Request{Kind: rma.Update, Op: op, At: at + w.count(src[:from]), N: w.count(src[from:to])}
-		return w.tellRequest(call, rank, &want, src[from:to])
+		err := w.tellRequest(call, rank, &want, src[from:to])
+		if err == nil {
+			w.began(r, nil)
+		}
+		return err
 	})
 }
 
@@ -185,40 +233,68 @@ func (w *Window) pieces(n int, f func(from, to int) error) error {
 	return nil
 }
 
-// settle returns when the messages with elements at a rank are over: the callers' buffers are theirs again.
-func (w *Window) settle(op string, rank int, r *remote) (err error) {
+// settle returns when the messages with elements at a rank are over: the callers' buffers are theirs again. r.flushing
+// is held.
+func (w *Window) settle(op string, rank int, r *Remote) (err error) {
 	w.mu.Lock()
 	pending := r.pending
-	r.pending = nil
+	r.pending, r.spare = r.spare, nil
 	w.mu.Unlock()
 	for _, m := range pending {
 		if _, failed := m.Wait(); failed != nil && err == nil {
 			err = w.group.Wrap(op, rank, ranks.Undefined, failed)
 		}
 	}
+	clear(pending)
+	w.mu.Lock()
+	r.spare = pending[:0]
+	w.mu.Unlock()
 	return err
 }
 
-// flush returns when the operations at a rank are complete there.
+// settled is settle for a caller that does not hold r.flushing.
+func (w *Window) settled(op string, rank int) error {
+	r := w.remote(rank)
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
+	return w.settle(op, rank, r)
+}
+
+// flush returns when the operations at a rank are complete there whose calls have returned.
 func (w *Window) flush(op string, rank int) error {
 	w.mu.Lock()
 	r := w.far[rank]
-	if r == nil || !r.dirty {
-		w.mu.Unlock()
+	w.mu.Unlock()
+	if r == nil {
 		return nil
 	}
-	r.dirty = false
+	return w.complete(op, rank, r, rma.Flush)
+}
+
+// complete sends a Flush, unless there is nothing to flush, or an Unlock, and waits for the answer.
+func (w *Window) complete(op string, rank int, r *Remote, kind rma.Kind) error {
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
+	w.mu.Lock()
+	sent := r.sent
 	w.mu.Unlock()
-	return errors.Join(w.settle(op, rank, r), w.ask(op, rank, &rma.Request{Kind: rma.Flush}, nil, nil))
+	if kind == rma.Flush && sent == r.flushed {
+		return nil
+	}
+	err := errors.Join(w.settle(op, rank, r), w.ask(op, rank, &rma.Request{Kind: kind}, nil, nil))
+	if !errors.Is(err, mpierr.ErrPeerFailed) { // else they never are, and each call says so
+		r.flushed = sent
+	}
+	return err
 }
 
 // flushAll is flush of all ranks.
 func (w *Window) flushAll(op string) error {
-	return w.eachRemote(func(rank int, _ *remote) error { return w.flush(op, rank) })
+	return w.eachRemote(func(rank int, _ *Remote) error { return w.flush(op, rank) })
 }
 
 // eachRemote calls f with each rank that this one has asked for something, in no order. It returns the first error.
-func (w *Window) eachRemote(f func(rank int, r *remote) error) (err error) {
+func (w *Window) eachRemote(f func(rank int, r *Remote) error) (err error) {
 	w.mu.Lock()
 	all := make([]int, 0, len(w.far))
 	for rank := range w.far {
@@ -235,15 +311,5 @@ func (w *Window) eachRemote(f func(rank int, r *remote) error) (err error) {
 
 // askUnlock lets the lock of a rank go when the operations there are complete.
 func (w *Window) askUnlock(op string, rank int) error {
-	w.mu.Lock()
-	r := w.far[rank]
-	if r != nil {
-		r.dirty = false
-	}
-	w.mu.Unlock()
-	var err error
-	if r != nil {
-		err = w.settle(op, rank, r)
-	}
-	return errors.Join(err, w.ask(op, rank, &rma.Request{Kind: rma.Unlock}, nil, nil))
+	return w.complete(op, rank, w.remote(rank), rma.Unlock)
 }

@@ -2,6 +2,7 @@ package window
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
@@ -12,8 +13,8 @@ import (
 // Each rank of a window has a lock, whose words (rma.Word) are lines of the board: any member takes a ticket there, and
 // sleeps until it has its turn. No message is sent, and the rank whose lock it is has no part in that.
 const (
-	// lineGuard is the line behind those words: a lock that is held for the length of one operation on elements which no
-	// atomic step can update.
+	// lineGuard is the line behind those words: a lock that is held for the length of one operation on elements which
+	// no atomic step can update.
 	lineGuard = rma.Words
 	linesEach = int(lineGuard) + 1
 )
@@ -135,12 +136,25 @@ func (w *Window) LockAll(ctx context.Context) error {
 	}
 	n := 0
 	release := func() {
+		if !w.mapped {
+			w.letGo(op)
+			return
+		}
 		for rank := range n {
 			rma.Leave(w.near[rank], rma.Shared)
 		}
 	}
 	err := w.locked(ctx, op, func() error {
-		for ; w.mapped && n < w.group.Size; n++ { // else see reach
+		if !w.mapped { // memory that this rank loads and stores itself; reach gets the other locks
+			for rank := range w.near {
+				if _, err := w.reach(op, rank); err != nil {
+					release()
+					return err
+				}
+			}
+			return nil
+		}
+		for ; n < w.group.Size; n++ {
 			if err := w.acquire(op, n, rma.Shared); err != nil {
 				release()
 				return err
@@ -167,7 +181,12 @@ func (w *Window) UnlockAll() error {
 		}
 		return nil
 	}
-	return w.eachRemote(func(rank int, r *remote) error {
+	return w.letGo(op)
+}
+
+// letGo lets all locks go that LockAll has got by request.
+func (w *Window) letGo(op string) error {
+	return w.eachRemote(func(rank int, r *Remote) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !r.locked {
@@ -178,32 +197,66 @@ func (w *Window) UnlockAll() error {
 	})
 }
 
-// Guard implements Guard.
+// Guard implements Guard. It waits while another rank is in the Guard.
 func (p *part) Guard(f func()) error {
-	word, board := &p.w.guard, p.w.board
-	if board != nil {
-		word = &board.Lines[p.line(lineGuard)].Word
-	}
-	for looks := 0; !word.CompareAndSwap(0, 1); looks++ {
+	for looks := 0; !p.tryGuard(f); looks++ {
 		if looks%1024 != 1023 {
 			continue
 		}
-		if board != nil {
-			if i, _ := board.Failed(); i >= 0 { // the holder may have died
-				return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
-			}
+		if err := p.abandoned(); err != nil {
+			return err
 		}
 		time.Sleep(time.Microsecond) // the holder has lost its CPU
 	}
-	f()
-	word.Store(0)
 	return nil
 }
 
-// combine is Updater's for memory of this rank.
-func (w *Window) combine(op uint8, dst, src, before []byte) bool {
-	ok, err := w.update.Update(op, dst, src, before, w.near[w.group.Rank])
-	return ok && err == nil
+// abandoned reports why the guard may never be free: a rank has failed, which may be its holder.
+func (p *part) abandoned() error {
+	if p.w.board == nil {
+		return nil
+	}
+	if i, _ := p.w.board.Failed(); i < 0 {
+		return nil
+	}
+	return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
+}
+
+// tryGuard is Guard that does not wait. It reports whether it has called f.
+func (p *part) tryGuard(f func()) bool {
+	word := &p.w.guard
+	if p.w.board != nil {
+		word = &p.w.board.Lines[p.line(lineGuard)].Word
+	}
+	if !word.CompareAndSwap(0, 1) {
+		return false
+	}
+	f()
+	word.Store(0)
+	return true
+}
+
+// impatient is a Guard that does not wait, for requests, which are handled under the engine's lock.
+type impatient struct{ *part }
+
+// Guard implements Guard.
+func (p impatient) Guard(f func()) error {
+	if p.tryGuard(f) {
+		return nil
+	}
+	if err := p.abandoned(); err != nil {
+		return err
+	}
+	return errBusy
+}
+
+var errBusy = errors.New("another rank is in the guard")
+
+// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. busy: nothing has been
+// done, since another rank is in the guard.
+func (w *Window) combine(op uint8, dst, src, before []byte) (ok, busy bool) {
+	ok, err := w.update.Update(op, dst, src, before, w.own)
+	return ok && err == nil, err == errBusy
 }
 
 // Update is Updater's for memory of a rank that is mapped here.

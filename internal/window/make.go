@@ -33,11 +33,12 @@ const (
 
 // Make makes a window whose communicator is g. All ranks of g call it while they make that.
 func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
-	w := &Window{group: g, elem: s.Elem, update: s.Update, near: map[int]*part{}, far: map[int]*remote{}}
+	w := &Window{group: g, elem: s.Elem, update: s.Update, near: map[int]*part{}, far: map[int]*Remote{}}
 	hosts := g.Hosts()
 	if n := hosts.Len(); n > 1 && s.Shared {
-		return nil, &agree.Veto{Class: mpierr.ErrUnavailable, Text: fmt.Sprintf("the ranks are on %d hosts, and share no "+
-			"memory; make a communicator for each host with SplitShared", n)}
+		return nil, &agree.Veto{Class: mpierr.ErrUnavailable,
+			Text: fmt.Sprintf("the ranks are on %d hosts, and share no "+
+				"memory; make a communicator for each host with SplitShared", n)}
 	}
 	t := &sharing{w: w, spec: s, counts: []int64{s.Count}}
 	host := hosts.Host(g.Rank)
@@ -50,6 +51,7 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 		return nil, no
 	}
 	w.mapped = w.board != nil && hosts.Len() == 1
+	w.own = impatient{w.near[g.Rank]}
 	if !w.mapped {
 		w.serve() // before any rank hears that the window is made
 	}
@@ -140,16 +142,19 @@ func (s *sharing) members() []int32 {
 
 func (s *sharing) lines() int { return len(s.ranks) * linesEach }
 
-// layOut calls place with the offset and the length of the memory of each rank on the board, and returns the length of all.
+// layOut calls place with the offset and the length of the memory of each rank on the board, and returns the length of
+// all.
 func (s *sharing) layOut(place func(i, at, n int)) (size int, no *agree.Veto) {
 	if len(s.counts) != len(s.ranks) {
-		return 0, &agree.Veto{Class: mpierr.ErrAborted, Text: fmt.Sprintf("%d ranks have said how much memory they want; "+
-			"there are %d", len(s.counts), len(s.ranks))}
+		return 0, &agree.Veto{Class: mpierr.ErrAborted,
+			Text: fmt.Sprintf("%d ranks have said how much memory they want; "+
+				"there are %d", len(s.counts), len(s.ranks))}
 	}
 	for i, count := range s.counts {
 		if s.spec.Elem > 0 && count > mostBytes/int64(s.spec.Elem) || size > mostBytes {
-			return 0, &agree.Veto{Class: mpierr.ErrNoMemory, Text: fmt.Sprintf("the ranks up to %d want more than %d bytes "+
-				"together", s.ranks[i], int64(mostBytes))}
+			return 0, &agree.Veto{Class: mpierr.ErrNoMemory,
+				Text: fmt.Sprintf("the ranks up to %d want more than %d bytes "+
+					"together", s.ranks[i], int64(mostBytes))}
 		}
 		n := int(count) * s.spec.Elem
 		if !s.spec.Contiguous {

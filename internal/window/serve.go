@@ -2,6 +2,7 @@ package window
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -16,9 +17,11 @@ type served struct {
 	w       *Window
 	port    *pml.Window
 	lock    rma.Queue
-	broken  bool // a rank has failed that had the lock: nobody gets it any more
+	broken  bool           // a rank has failed that had the lock: nobody gets it any more
+	gone    map[int32]bool // ranks of the world that have failed: what they have sent before is not handled
 	origins map[int32]*origin
-	out     []byte // an answer that is being made
+	spare   *origin // for reuse; nil: none
+	out     []byte  // an answer that is being made
 }
 
 // origin is what is under way of a rank's requests. There is one while something is.
@@ -32,17 +35,18 @@ type origin struct {
 
 // serve starts to take requests.
 func (w *Window) serve() {
-	s := &served{w: w, origins: map[int32]*origin{},
+	s := &served{w: w, origins: map[int32]*origin{}, gone: map[int32]bool{},
 		out: make([]byte, rma.AnswerSize+elementsMost)}
+	w.served = s
 	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), s)
 }
 
 // Handle implements pml.Handler.
-func (s *served) Handle(source int32, msg []byte) {
+func (s *served) Handle(source int32, msg []byte) (again bool) {
 	var r rma.Request
 	elements, err := r.Decode(msg)
-	if err != nil || s.w.group.RankOf(source) < 0 {
-		return // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
+	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
+		return false // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
 	}
 	own := s.w.part(s.w.group.Rank)
 	elem := int64(s.w.elem)
@@ -68,15 +72,23 @@ func (s *served) Handle(source int32, msg []byte) {
 		s.port.Send(int(source), r.Slot, mem, s.moves(source))
 	case rma.Update:
 		ok := len(elements) == len(mem)
-		if s.check(source, inside, ok); inside && ok && !s.w.combine(r.Op, mem, elements, nil) {
-			s.check(source, true, false)
+		if inside && ok {
+			if ok, again = s.w.combine(r.Op, mem, elements, nil); again {
+				return true
+			}
 		}
+		s.check(source, inside, ok)
 	case rma.Fetch:
+		ok := (len(elements) == len(mem) || len(elements) == 0) && len(mem) <= elementsMost
+		if inside && ok {
+			if ok, again = s.w.combine(r.Op, mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
+				return true
+			}
+		}
 		switch {
 		case !inside:
 			s.answer(source, r.Slot, rma.Outside, 0)
-		case len(elements) != len(mem) && len(elements) != 0 || len(mem) > elementsMost ||
-			!s.w.combine(r.Op, mem, elements, s.out[rma.AnswerSize:][:len(mem)]):
+		case !ok:
 			s.answer(source, r.Slot, rma.Senseless, 0)
 		default:
 			s.answer(source, r.Slot, rma.Done, len(mem))
@@ -95,7 +107,8 @@ func (s *served) Handle(source int32, msg []byte) {
 		switch {
 		case s.broken:
 			s.answer(source, r.Slot, rma.PeerFailed, 0)
-		case !s.lock.Ask(rma.Asked{Rank: source, Slot: r.Slot, Mode: rma.Mode(r.Op)}):
+		case !s.lock.Ask(rma.Asked{Rank: source, Slot: r.Slot, Mode: rma.Mode(r.Op &^ rma.LockFirst),
+			First: r.Op&rma.LockFirst != 0}):
 			s.answer(source, r.Slot, rma.Senseless, 0)
 		default:
 			s.grant()
@@ -107,6 +120,7 @@ func (s *served) Handle(source int32, msg []byte) {
 			s.flushed(source, &r)
 		}
 	}
+	return false
 }
 
 // check notes what the next flush of a rank is told.
@@ -123,10 +137,19 @@ func (s *served) check(source int32, inside, ok bool) {
 func (s *served) origin(source int32) *origin {
 	o := s.origins[source]
 	if o == nil {
-		o = &origin{s: s, rank: source}
+		if o, s.spare = s.spare, nil; o == nil {
+			o = new(origin)
+		}
+		*o = origin{s: s, rank: source}
 		s.origins[source] = o
 	}
 	return o
+}
+
+// forget is called when nothing is under way of o's rank, and nothing is to be told.
+func (s *served) forget(o *origin) {
+	delete(s.origins, o.rank)
+	s.spare = o
 }
 
 // moves is told when a message with elements is over.
@@ -137,8 +160,12 @@ func (s *served) moves(source int32) pml.Follower {
 }
 
 // Follow implements pml.Follower.
-func (o *origin) Follow(pml.Status, error) {
-	if o.moving--; o.moving > 0 {
+func (o *origin) Follow(_ pml.Status, err error) {
+	if o.moving--; err != nil && !errors.Is(err, pml.ErrTruncate) { // that is of elements outside, which have no memory
+		o.s.Failed(o.rank, err)
+		return
+	}
+	if o.moving > 0 || o.s.gone[o.rank] {
 		return
 	}
 	waiting := o.flushes
@@ -146,8 +173,8 @@ func (o *origin) Follow(pml.Status, error) {
 	for i := range waiting {
 		o.s.flushed(o.rank, &waiting[i])
 	}
-	if o.wrong == rma.Done {
-		delete(o.s.origins, o.rank)
+	if o.wrong == rma.Done && o.s.origins[o.rank] == o { // its rank has not failed meanwhile
+		o.s.forget(o)
 	}
 }
 
@@ -158,7 +185,7 @@ func (s *served) flushed(source int32, r *rma.Request) {
 		result = o.wrong
 		o.wrong = rma.Done
 		if o.moving == 0 {
-			delete(s.origins, source)
+			s.forget(o)
 		}
 	}
 	if r.Kind == rma.Unlock && !s.lock.Leave(source) {
@@ -177,6 +204,10 @@ func (s *served) grant() {
 
 // Failed implements pml.Handler.
 func (s *served) Failed(rank int32, _ error) {
+	if s.gone[rank] {
+		return
+	}
+	s.gone[rank] = true
 	delete(s.origins, rank)
 	waiting, had := s.lock.Failed(rank)
 	s.broken = s.broken || had

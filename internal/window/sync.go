@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -23,10 +24,14 @@ func (w *Window) Fence(ctx context.Context) error {
 // barrier returns when all ranks have called it. An operation that a rank has made before is there for all ranks then.
 func (w *Window) barrier(ctx context.Context, op string) error {
 	key := coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}
-	if err := w.group.Plan(coll.Blocking, &key, nil, nil).Perform(ctx); err != nil {
-		return w.group.Wrap(op, ranks.Undefined, ranks.Undefined, errors.Unwrap(err))
+	err := w.group.Plan(coll.Blocking, &key, nil, nil).Perform(ctx)
+	var barrier *mpierr.Error
+	if errors.As(err, &barrier) {
+		own := *barrier
+		own.Op = op
+		return &own
 	}
-	return nil
+	return err
 }
 
 // Start opens an epoch for the ranks of a group, of the window, when each of them has called Post; §12.5.2.
@@ -44,7 +49,7 @@ func (w *Window) Start(ctx context.Context, group []int32) error {
 }
 
 // Complete ends the epoch of Start.
-func (w *Window) Complete(ctx context.Context) error {
+func (w *Window) Complete() error {
 	const op = "Complete"
 	var group []int32
 	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) (err error) {
@@ -59,7 +64,7 @@ func (w *Window) Complete(ctx context.Context) error {
 			err = failed
 		}
 	}
-	return errors.Join(err, w.tell(ctx, op, group, tagComplete))
+	return errors.Join(err, w.tell(nil, op, group, tagComplete)) // other ranks wait for it, whatever ctx says
 }
 
 // Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank; §12.5.2.
@@ -73,7 +78,9 @@ func (w *Window) Post(ctx context.Context, group []int32) error {
 
 // Wait ends the epoch of Post when the ranks of its group have called Complete.
 func (w *Window) Wait(ctx context.Context) error {
-	_, err := w.wait(ctx, "Wait", func(op string, rank int) (bool, error) { return true, w.hear(ctx, op, rank, tagComplete) })
+	_, err := w.wait(ctx, "Wait", func(op string, rank int) (bool, error) {
+		return true, w.hear(ctx, op, rank, tagComplete)
+	})
 	return err
 }
 
@@ -118,18 +125,17 @@ func (w *Window) hear(ctx context.Context, op string, rank int, tag int32) error
 
 // tell sends one to each rank of a group. Post and Complete do not wait for a receiver.
 func (w *Window) tell(ctx context.Context, op string, group []int32, tag int32) error {
-	for _, r := range group {
+	var errs []error
+	for _, r := range group { // all of them: one that has failed is no reason for the others to wait
 		err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(int(r)), tag, nil, pml.Standard)
-		if err != nil {
-			return w.group.Wrap(op, int(r), ranks.Undefined, err)
-		}
+		errs = append(errs, w.group.Wrap(op, int(r), ranks.Undefined, err))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Flush returns when this rank's operations at a rank are complete there; §12.5.4. In mapped memory they are.
 func (w *Window) Flush(op string, rank int) error {
-	if w.Open.Load() && uint(rank) < uint(w.group.Size) {
+	if w.passive.Load() && uint(rank) < uint(w.group.Size) {
 		return nil
 	}
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil {
@@ -148,13 +154,13 @@ func (w *Window) FlushAll(op string) error {
 
 // FlushLocal returns when the buffers of this rank's operations at a rank are the caller's again.
 func (w *Window) FlushLocal(op string, rank int) error {
-	if w.Open.Load() && uint(rank) < uint(w.group.Size) {
+	if w.passive.Load() && uint(rank) < uint(w.group.Size) {
 		return nil
 	}
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil || w.mapped {
 		return err
 	}
-	return w.settle(op, rank, w.remote(rank))
+	return w.settled(op, rank)
 }
 
 // FlushLocalAll is FlushLocal of all ranks.
@@ -162,7 +168,7 @@ func (w *Window) FlushLocalAll(op string) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
 		return err
 	}
-	return w.eachRemote(func(rank int, r *remote) error { return w.settle(op, rank, r) })
+	return w.eachRemote(func(rank int, _ *Remote) error { return w.settled(op, rank) })
 }
 
 // Sync orders the loads and stores of this rank; §12.5.4. Taking the lock does.
@@ -170,10 +176,11 @@ func (w *Window) Sync() error {
 	return w.change("Sync", ranks.Undefined, func(*rma.Epochs) error { return nil })
 }
 
-// Free ends the window when all ranks have called it; §12.2.5. The memory is gone then.
-func (w *Window) Free(ctx context.Context) error {
+// Free ends the window when all ranks have called it; §12.2.5. first: this is the call that does so, and its caller
+// frees the communicator.
+func (w *Window) Free(ctx context.Context) (first bool, err error) {
 	const op = "Free"
-	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
+	err = w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
 		err := e.Free()
 		if err == nil {
 			w.state = freeing
@@ -181,22 +188,29 @@ func (w *Window) Free(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	w.Open.Store(false)
-	return errors.Join(w.flushAll(op), w.barrier(ctx, op))
+	w.passive.Store(false)
+	return true, errors.Join(w.flushAll(op), w.barrier(ctx, op))
 }
 
-// Close gives the memory back. No call uses it.
+// Close gives the memory back when no message of another rank touches it: such a rank may live although Free has
+// failed. No call uses it.
 func (w *Window) Close() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.Open.Store(false)
-	if w.state != freed && w.board != nil {
-		w.board.Close()
-	}
+	first := w.state != freed
 	w.state = freed
-	clear(w.near)
+	w.Open.Store(false)
+	w.passive.Store(false)
+	w.mu.Unlock()
+	switch {
+	case !first || w.board == nil:
+	case w.served == nil:
+		w.board.Close()
+	default:
+		w.served.port.WhenIdle(w.board.Close)
+	}
 }
 
 // Notify sends a note to a rank, behind this rank's operations there.
@@ -210,6 +224,9 @@ func (w *Window) Notify(ctx context.Context, op string, rank int, note []byte) e
 
 // WaitNote receives a note, and says from which rank it is.
 func (w *Window) WaitNote(ctx context.Context, op string, note []byte) (rank int, err error) {
+	if err := w.change(op, ranks.Undefined, func(*rma.Epochs) error { return nil }); err != nil {
+		return ranks.Undefined, err
+	}
 	st, err := w.group.Engine.Recv(ctx, w.messages(), pml.AnySource, tagNote, note)
 	if err != nil {
 		return ranks.Undefined, w.group.Wrap(op, ranks.Undefined, ranks.Undefined, err)

@@ -15,9 +15,9 @@ import (
 
 // Window is a window at one rank. Any goroutine may call its methods.
 //
-// A window is mapped if all its ranks share a board that has the memory of all: then every operation is the caller's own,
-// and the locks are words of the board. Otherwise ranks send requests to each other (serve.go, ask.go). Then the board,
-// if there is one, has the memory of this host's ranks, which alone need no requests but for locks.
+// A window is mapped if all its ranks share a board that has the memory of all: then every operation is the caller's
+// own, and the locks are words of the board. Otherwise ranks send requests to each other (serve.go, ask.go). Then the
+// board, if there is one, has the memory of this host's ranks, which alone need no requests but for locks.
 type Window struct {
 	group  *coll.Group // its own communicator: no other messages go on it
 	elem   int         // bytes of an element
@@ -25,15 +25,18 @@ type Window struct {
 	board  *pml.Board    // nil: this host's ranks share no memory
 	mapped bool          // fixed when the window is made
 	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
+	own    Guard         // of this rank's memory, for requests
+	served *served       // nil: the window is mapped, and takes none
 
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
 	// window has been freed, and of a window that is not mapped.
-	Open atomic.Bool
+	Open    atomic.Bool
+	passive atomic.Bool // LockAll has opened the epoch of a window that is mapped: there is nothing to flush
 
 	mu     sync.Mutex // guards what follows; no call waits while it holds it
 	epochs rma.Epochs
 	state  state
-	far    map[int]*remote // ranks that this one has asked for something
+	far    map[int]*Remote // ranks that this one has asked for something
 
 	waits   sync.Mutex    // held by the goroutine that waits at the board
 	watched atomic.Bool   // the ends of all members end waits at the board
@@ -48,13 +51,13 @@ type Updater interface {
 	// were. src may be empty: the operator does not use it. It reports false if there is no such operator. g is for
 	// elements that no atomic step of the CPU can update.
 	Update(op uint8, dst, src, before []byte, g Guard) (bool, error)
-	// Swap sets the element dst to the second of two in src if it is the first, and has before be what it was. It reports
-	// false if that is not for such elements.
+	// Swap sets the element dst to the second of two in src if it is the first, and has before be what it was. It
+	// reports false if that is not for such elements.
 	Swap(dst, src, before []byte) bool
 }
 
-// Guard calls f while no other rank is in the Guard of the same memory. f is short and does not panic. The error is that
-// f has not been called.
+// Guard calls f while no other rank is in the Guard of the same memory. f is short and does not panic. The error is
+// that f has not been called.
 type Guard interface{ Guard(f func()) error }
 
 // part is what a window has at one rank. It is the memory of the rank's lock (rma.Memory), and its Guard.
@@ -91,13 +94,6 @@ func (w *Window) Mapped() bool { return w.mapped }
 // Size is the number of ranks.
 func (w *Window) Size() int { return w.group.Size }
 
-// Usable reports whether nobody has begun to free the window.
-func (w *Window) Usable() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state == inUse
-}
-
 // fail is the error of a call that a rank of the window is named in; ranks.Undefined: none is.
 func (w *Window) fail(op string, class error, rank int, format string, args ...any) error {
 	return mpierr.At(mpierr.On(mpierr.New(op, class, format, args...), w.group.Name()), rank, ranks.Undefined, false)
@@ -114,6 +110,7 @@ func (w *Window) change(op string, rank int, step func(*rma.Epochs) error) error
 		return w.fail(op, mpierr.ErrEpoch, rank, "%w", err)
 	}
 	w.Open.Store(w.mapped && w.epochs.All())
+	w.passive.Store(w.mapped && w.epochs.LockedAll())
 	return nil
 }
 
@@ -130,11 +127,11 @@ func (w *Window) usable(op string, rank int) error {
 
 // Operation reports why an operation of n elements from element at on, at a rank, cannot be made, and notes it
 // otherwise. It returns the memory of these elements, or, if that is not mapped here, nil and the rank.
-func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *remote, error) {
+func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *Remote, error) {
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) }); err != nil {
 		return nil, nil, err
 	}
-	var r *remote
+	var r *Remote
 	if !w.mapped {
 		var err error
 		if r, err = w.reach(op, rank); err != nil {
@@ -149,7 +146,8 @@ func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *remot
 		count = r.count
 	}
 	if !rma.Within(at, int64(n), count, w.elem) {
-		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%d elements from element %d on; the window has %s there", n, at,
+		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%d elements from element %d on; the window has %s there", n,
+			at,
 			elements(count))
 	}
 	if p != nil {
@@ -180,8 +178,8 @@ const (
 )
 
 const (
-	// requestMost is the longest request, and elementsMost how many bytes of elements go in one, and in an answer. What is
-	// longer is a message of its own, or several requests.
+	// requestMost is the longest request, and elementsMost how many bytes of elements go in one, and in an answer. What
+	// is longer is a message of its own, or several requests.
 	requestMost  = 8 << 10
 	elementsMost = requestMost - rma.RequestSize
 )

@@ -216,7 +216,7 @@ func (d *Device) tellRoom(due uint64, peer int) {
 
 func (d *Device) append(p transport.Packet) {
 	peer := p.Peer
-	if d.facts.Offload != nil {
+	if d.facts.Offload != nil || d.facts.Tagged != nil { // an operation has events of several peers
 		peer = 0
 	}
 	i := slices.IndexFunc(d.queues, func(q *queue) bool { return q.peer == peer })

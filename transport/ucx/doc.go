@@ -3,9 +3,9 @@
 //
 // The build tag ucx includes the package, and it opens the library at run time; without either, New returns an error.
 // shim.c has the C code. Go writes short sends and receives into queues in C's memory, and the next call of C begins
-// them; C records completions in a ring, and Go reads the ring in place. The engine's cookie of an operation is its slot
-// in Go and in C. docs/rdma.md tells when UCX is the right choice, docs/decisions/ucx.md gives the reasons for this
-// design.
+// them; C records completions in a ring, and Go reads the ring in place. The engine's cookie of an operation is its
+// slot in Go and in C. docs/rdma.md tells when UCX is the right choice, docs/decisions/ucx.md gives the reasons for
+// this design.
 //
 //	Owns:     the worker and its endpoints, the operations under way and the pins of their buffers, mapped memory
 //	May call: transport, transport/tcp (how a silent connection is detected), internal/eventset, internal/wire, x/sys,

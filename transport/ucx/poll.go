@@ -28,7 +28,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		}
 		if e.slot == downSlot {
 			d.down(int32(e.tag), transport.Gone("UCX has lost the connection: %w", status(e.status)))
-			continue
+			break // the next Poll has what that gives up, before the ends that follow
 		}
 		d.ended(e, &pkts[n])
 		n++

@@ -1,0 +1,148 @@
+package rma
+
+import (
+	"bytes"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// The bytes of a request are fixed: ranks of two versions of the module would have to agree on them.
+func TestRequestBytes(t *testing.T) {
+	r := Request{Kind: Fetch, Op: 9, Slot: 0x01020304, At: 0x1112131415161718, N: 0x2122232425262728}
+	want := []byte{6, 9, 0, 0, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+		0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21}
+	if got := r.Append([]byte("before")); !bytes.Equal(got, append([]byte("before"), want...)) {
+		t.Errorf("the request is %x, want %x", got, want)
+	}
+	if len(want) != RequestSize || AnswerSize != 8 {
+		t.Errorf("RequestSize is %d and AnswerSize %d", RequestSize, AnswerSize)
+	}
+	for i, k := range []Kind{0, Info, Put, PutAlone, Get, Update, Fetch, Swap, Lock, Unlock, Flush, kindEnd} {
+		if int(k) != i {
+			t.Errorf("%v is %d, want %d", k, k, i)
+		}
+	}
+	for i, a := range []Answer{Done, Outside, Senseless, PeerFailed, answerEnd} {
+		if int(a) != i {
+			t.Errorf("answer %d is %d", i, a)
+		}
+	}
+}
+
+// Every kind is read as it was written, with its elements.
+func TestRequestRoundTrip(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for kind := Info; kind < kindEnd; kind++ {
+		for i := range 50 {
+			want := Request{kind, uint8(rng.Uint32()), rng.Int32(), rng.Int64(), rng.Int64()}
+			if i == 0 {
+				want = Request{Kind: kind}
+			} else if i == 1 {
+				want = Request{kind, math.MaxUint8, math.MaxInt32, math.MaxInt64, math.MaxInt64}
+			}
+			elements := make([]byte, rng.IntN(40))
+			for j := range elements {
+				elements[j] = byte(rng.Uint32())
+			}
+			got := Request{1, 2, 3, 4, 5} // nothing of an earlier request remains
+			rest, err := got.Decode(append(want.Append(nil), elements...))
+			if err != nil || got != want || !bytes.Equal(rest, elements) {
+				t.Fatalf("%+v with %x is read as %+v with %x, %v", want, elements, got, rest, err)
+			}
+		}
+		if name := kind.String(); name == "" || strings.Contains(name, "kind") {
+			t.Errorf("kind %d is named %q", kind, name)
+		}
+	}
+	if name := kindEnd.String(); name != "kind(11)" {
+		t.Errorf("a kind that is none is named %q", name)
+	}
+}
+
+// A request of another process that cannot be is refused, and the error names the first field that is wrong.
+func TestRequestRefused(t *testing.T) {
+	good := (&Request{Kind: Put, Slot: 1, At: 2, N: 3}).Append(nil)
+	for n := range RequestSize {
+		if _, err := new(Request).Decode(good[:n]); err == nil || !strings.Contains(err.Error(),
+			"at least 24 are needed") {
+			t.Errorf("a request of %d bytes: %v", n, err)
+		}
+	}
+	for _, c := range []struct {
+		at   int
+		b    byte
+		text string
+	}{
+		{0, 0, "of kind 0"}, {0, byte(kindEnd), "of kind 11"}, {0, 255, "of kind 255"},
+		{2, 1, "reserved bytes 0x0100"}, {2, 128, "reserved bytes 0x8000"}, {3, 1, "reserved bytes 0x0001"},
+		{3, 255, "reserved bytes 0x00ff"},
+		{7, 0x80, "with tag -2147483647"}, {15, 0x80, "from element -9223372036854775806 on"},
+		{23, 0x80, "of -9223372036854775805 elements"}, {23, 0xff, "elements"},
+	} {
+		b := bytes.Clone(good)
+		b[c.at] = c.b
+		if rest, err := new(Request).Decode(b); err == nil || rest != nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("byte %d is %#x: %v, want %q in it", c.at, c.b, err, c.text)
+		}
+	}
+}
+
+// A request that is read has fields that can be, and is written as the same bytes.
+func FuzzDecode(f *testing.F) {
+	f.Add((&Request{Kind: Put, Slot: 1, At: 2, N: 3}).Append(nil))
+	f.Add((&Request{Kind: Swap, Op: 200, Slot: math.MaxInt32, At: math.MaxInt64, N: 1}).Append(nil))
+	f.Add(bytes.Repeat([]byte{0xff}, RequestSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r Request
+		elements, err := r.Decode(b)
+		if err != nil {
+			if elements != nil {
+				t.Fatalf("%x is refused, %v, with elements", b, err)
+			}
+			return
+		}
+		if r.Kind == 0 || r.Kind >= kindEnd || r.Slot < 0 || r.At < 0 || r.N < 0 {
+			t.Fatalf("%x is read as %+v", b, r)
+		}
+		if again := append(r.Append(nil), elements...); !bytes.Equal(again, b) {
+			t.Fatalf("%x is written as %x", b, again)
+		}
+		for _, elem := range []int{0, 1, 8, 1 << 40} {
+			if Within(r.At, r.N, math.MaxInt64/2, elem) != within(r.At, r.N, math.MaxInt64/2, elem) {
+				t.Fatalf("%+v is within elements of %d bytes: %v", r, elem, !within(r.At, r.N, math.MaxInt64/2, elem))
+			}
+		}
+	})
+}
+
+// within reports whether Within is right to say yes, with integers that do not overflow.
+func within(at, n, count int64, elem int) bool {
+	a, b, c := big.NewInt(at), big.NewInt(n), big.NewInt(count)
+	size := new(big.Int).Mul(c, big.NewInt(int64(elem)))
+	return a.Sign() >= 0 && b.Sign() >= 0 && new(big.Int).Add(a, b).Cmp(c) <= 0 &&
+		size.Cmp(big.NewInt(math.MaxInt)) <= 0
+}
+
+// No sum and no product of Within overflows.
+func TestWithin(t *testing.T) {
+	ends := []int64{math.MinInt64, math.MinInt64 + 1, -2, -1, 0, 1, 2, 3, 1 << 31, 1<<31 - 1, math.MaxInt64 / 8,
+		math.MaxInt64/8 + 1, math.MaxInt64 / 2, math.MaxInt64/2 + 1, math.MaxInt64 - 1, math.MaxInt64}
+	for _, count := range ends {
+		if count < 0 {
+			continue // a window has no such count
+		}
+		for _, at := range ends {
+			for _, n := range ends {
+				for _, elem := range []int{0, 1, 2, 8, 1 << 20, math.MaxInt} {
+					if got, want := Within(at, n, count, elem), within(at, n, count, elem); got != want {
+						t.Fatalf("%d elements of %d bytes from %d on are within %d: %v, want %v", n, elem, at, count,
+							got, want)
+					}
+				}
+			}
+		}
+	}
+}
