@@ -49,8 +49,8 @@ type Options struct {
 	Alloc            bool          // --alloc: buffers from mpi.Alloc instead of make
 	RunAhead         bool          // --run-ahead: windows are not answered
 	WaitSome         bool          // --waitsome: WaitSome over all requests instead of the oldest one by one
-	WinCreate        bool          // -w create: a window of memory that the program has
-	Sync             string        // -s: the calls that begin and end epochs; "": the default of the measurement
+	WinKind          string        // -w: the kind of a window; "": the default of the measurement
+	Sync             string        // -s: the calls of an epoch, or several separated by commas; "": the default
 	MemoryMax        int64         // -M: what the buffers of one rank may take together
 	JSON             bool          // --json: an object a line instead of the table
 	Plot             string        // --plot: the file of a picture; "": none
@@ -212,22 +212,31 @@ func (o Options) PairsOf(ranks int) (int, error) {
 	return o.Pairs, nil
 }
 
-// Syncs are the values of -s.
-var Syncs = []string{"lock", "flush", "flush_local", "lock_all", "pscw", "fence"}
+// Syncs are the values of -s. OSU's programs lack lock_exclusive and lock_all_flush.
+var Syncs = []string{"lock", "lock_exclusive", "flush", "flush_local", "lock_all", "lock_all_flush", "pscw", "fence"}
+
+// WinKinds are the values of -w. OSU's programs lack shared. Package mpi has no window of OSU's kind dynamic.
+var WinKinds = []string{"allocate", "create", "shared"}
 
 func parseSync(arg string, o *Options) error {
-	if !slices.Contains(Syncs, arg) {
-		return fmt.Errorf("wanted one of %s, got %q", strings.Join(Syncs, ", "), arg)
+	for sync := range strings.SplitSeq(arg, ",") {
+		if err := oneOf(Syncs, sync); err != nil {
+			return err
+		}
 	}
 	o.Sync = arg
 	return nil
 }
 
 func parseWindow(arg string, o *Options) error {
-	if arg != "create" && arg != "allocate" {
-		return fmt.Errorf("wanted create or allocate, got %q", arg)
+	o.WinKind = arg
+	return oneOf(WinKinds, arg)
+}
+
+func oneOf(words []string, arg string) error {
+	if !slices.Contains(words, arg) {
+		return fmt.Errorf("wanted one of %s, got %q", strings.Join(words, ", "), arg)
 	}
-	o.WinCreate = arg == "create"
 	return nil
 }
 

@@ -11,6 +11,9 @@ const (
 	Rates                    // bandwidth and messages per second, as osu_mbw_mr
 )
 
+// OneSidedPrecision is how many digits a latency of operations on windows has, where OSU's programs print two.
+const OneSidedPrecision = 4
+
 // rateWidth is the width of osu_mbw_mr's columns and of their headings.
 const rateWidth = 18
 
@@ -42,8 +45,8 @@ func (p Program) Report(out Output, u Unit) *Report {
 // OneSided makes the printer of a one-sided program. The header names the window and the calls that end an epoch.
 func (p Program) OneSided(out Output, u Unit, window, sync, datatype string) *Report {
 	r := p.Report(out, u)
-	if u == Microseconds {
-		r.cols[0].Head = "Latency (us)"
+	if u == Microseconds { // an operation in memory of this host takes nanoseconds
+		r.cols[0].Head, r.cols[0].Precision = "Latency (us)", OneSidedPrecision
 	}
 	r.straight, r.datatype = true, datatype
 	r.Under("Window creation: %s", window)

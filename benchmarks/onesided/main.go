@@ -1,19 +1,24 @@
 // Onesided measures the operations on windows.
 //
-//	gorun -n 2 ./benchmarks/onesided OPERATION [-w allocate|create] [-s CALLS] [-m MIN:MAX] [-i N | --time SECONDS]
+//	gorun -n 2 ./benchmarks/onesided OPERATION [-w KIND] [-s CALLS[,CALLS]...] [-m MIN:MAX] [-i N | --time SECONDS]
 //	                                 [-x N] [--warm-time SECONDS] [-W N] [-M BYTES] [-c] [-f] [--alloc] [--json]
 //	                                 [--plot FILE]
 //
 // OPERATION is one of OSU's names: put_latency, get_latency, put_bw, get_bw, put_bibw, acc_latency, get_acc_latency,
-// fop_latency, cas_latency; or fop_rate. The program may also be called osu_OPERATION. -s names the calls that begin
-// and end epochs:
+// fop_latency, cas_latency; or fop_rate or fence_latency. The program may also be called osu_OPERATION. -w names the
+// kind of the window: allocate (WinAlloc), create (WinCreate) or shared (WinShared). -s names the calls that begin and
+// end epochs:
 //
-//	lock          Lock, the operations, Unlock
-//	flush         Flush after the operations; rank 0 has the lock all the time
-//	flush_local   FlushLocal after them
-//	lock_all      LockAll, the operations, UnlockAll
-//	pscw          Post and Wait at one rank, Start and Complete at the other
-//	fence         Fence before and after the operations
+//	lock             Lock (Shared), the operations, Unlock
+//	lock_exclusive   Lock (Exclusive), the operations, Unlock
+//	flush            Flush after the operations; rank 0 has a Shared lock all the time
+//	flush_local      FlushLocal after them
+//	lock_all         LockAll, the operations, UnlockAll
+//	lock_all_flush   Flush after the operations; rank 0 is in an epoch of LockAll all the time
+//	pscw             Post and Wait at one rank, Start and Complete at the other
+//	fence            Fence before and after the operations
+//
+// With several of them each has a column, and a line has all figures of one size.
 //
 // Rank 0 has operations on the memory of rank 1, which waits in a receive meanwhile. A latency is the time from the
 // beginning of an operation until the end of the last call of -s. With pscw and fence the ranks take turns, as
@@ -24,13 +29,16 @@
 // both ranks have operations at once, so it has pscw and fence only.
 //
 // acc_latency, get_acc_latency, fop_latency and cas_latency have elements of 8 bytes (int64), and the operator is the
-// sum. Sizes are multiples of 8; fop_latency and cas_latency have one element. fop_rate is of any number of ranks: all
-// of them add to one word of rank 0 with FetchOp at once. It prints the operations a second of all ranks together.
+// sum. Sizes are multiples of 8; fop_latency and cas_latency have one element. fop_rate and fence_latency are of any
+// number of ranks. In fop_rate all of them add to one word of rank 0 with FetchOp at once: it prints the operations a
+// second of all ranks together, until the last rank has finished. fence_latency prints the time of one Fence without any
+// operation.
 //
 // With -f or -c each iteration is timed by itself. -c fills before it, and compares after it what the operations have
 // written and returned, outside of the timed part.
 //
-// Options, rounds and output are as in OSU 7.4, whose acc_latency and get_acc_latency have elements of one byte.
+// Options, rounds and output are as in OSU 7.4, whose acc_latency and get_acc_latency have elements of one byte, whose
+// latencies have two digits, and which has no lock_exclusive, lock_all_flush and -w shared.
 //
 // Owns: the operations, the order of the calls of an epoch.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
@@ -72,6 +80,7 @@ const (
 	getAccumulate
 	fetchOp
 	compareAndSwap
+	noCall
 )
 
 // shape is what a round is made of.
@@ -81,7 +90,7 @@ const (
 	latency   shape = iota // one operation
 	oneWay                 // a window of operations
 	bothWays               // a window of each rank
-	fromAll                // an operation of each rank of the job at rank 0
+	fromAll                // each rank of the job takes part, with an operation at rank 0 if there is one
 	wordBytes = 8
 )
 
@@ -102,6 +111,7 @@ var operations = []operation{
 	{"fop_latency", "MPI_Fetch_and_op latency", fetchOp, latency},
 	{"cas_latency", "MPI_Compare_and_swap latency", compareAndSwap, latency},
 	{"fop_rate", "MPI_Fetch_and_op Rate", fetchOp, fromAll},
+	{"fence_latency", "MPI_Win_fence Latency", noCall, fromAll},
 }
 
 func names() (list []string) {
@@ -128,17 +138,20 @@ func choose(operand, name string) (operation, error) {
 func (o operation) words() bool { return o.call != put && o.call != get }
 
 // one reports whether an operation has one element.
-func (o operation) one() bool { return o.call == fetchOp || o.call == compareAndSwap }
+func (o operation) one() bool { return o.call >= fetchOp }
 
 // syncs are the values of -s that the operation has, the default first.
 func (o operation) syncs() []string {
-	switch o.shape {
-	case bothWays:
+	passive := []string{"flush", "flush_local", "lock", "lock_exclusive", "lock_all", "lock_all_flush"}
+	switch {
+	case o.call == noCall:
+		return []string{"fence"}
+	case o.shape == bothWays:
 		return []string{"pscw", "fence"}
-	case fromAll:
-		return []string{"flush", "flush_local", "lock", "lock_all"}
+	case o.shape == fromAll:
+		return passive
 	}
-	return []string{"flush", "flush_local", "lock", "lock_all", "pscw", "fence"}
+	return append(passive, "pscw", "fence")
 }
 
 // depth is how many operations a rank has in a round.
@@ -149,10 +162,17 @@ func (o operation) depth(opts harness.Options) int {
 	return 1
 }
 
-// settle returns the options with the sizes and the -s of the operation, and its numbers of iterations.
+// settle returns the options with the sizes, the -w and the -s of the operation, and its numbers of iterations.
 func (o operation) settle(opts harness.Options) (harness.Options, error) {
-	if opts.Sync = cmp.Or(opts.Sync, o.syncs()[0]); !slices.Contains(o.syncs(), opts.Sync) {
-		return opts, fmt.Errorf("-s %s: %s has %s", opts.Sync, o.name, strings.Join(o.syncs(), ", "))
+	opts.WinKind, opts.Sync = cmp.Or(opts.WinKind, harness.WinKinds[0]), cmp.Or(opts.Sync, o.syncs()[0])
+	syncs := strings.Split(opts.Sync, ",")
+	for _, sync := range syncs {
+		if !slices.Contains(o.syncs(), sync) {
+			return opts, fmt.Errorf("-s %s: %s has %s", sync, o.name, strings.Join(o.syncs(), ", "))
+		}
+	}
+	if len(syncs) > 1 && opts.PerIteration() {
+		return opts, fmt.Errorf("-s %s: with -c, -f or -z name one of them", opts.Sync)
 	}
 	plain, few := harness.LatencyDefaults(), harness.BandwidthDefaults()
 	if o.depth(opts) > 1 && opts.Small == plain.Small && opts.Large == plain.Large {
@@ -202,53 +222,117 @@ func run(j *bench.Job) error {
 }
 
 func measure[T byte | int64](j *bench.Job, o operation, sum mpi.Op[T], p pattern[T]) (err error) {
-	s, err := newSide(j, o, sum, p)
+	syncs := strings.Split(j.Options.Sync, ",")
+	if len(syncs) > 1 || o.shape == fromAll {
+		return several(j, o, syncs, sum, p)
+	}
+	return withSide(j, o, syncs[0], sum, p, func(s *side[T], m *bench.Meter) error {
+		unit := harness.Microseconds
+		if o.shape != latency {
+			unit = harness.Megabytes
+		}
+		r := j.Program.OneSided(j.Output, unit, osuWindow[j.Options.WinKind], osuSync[s.sync], o.datatype())
+		if o.shape != latency {
+			return m.Bandwidth(r, s, s.operations())
+		}
+		return r.Measure(func(size int64) (harness.Result, error) {
+			result, err := m.Measure(s, size)
+			result.PerRound = int64(s.operations())
+			return result, err
+		})
+	})
+}
+
+// several prints a line for each size, with a column for each value of -s. Each figure has a window of its own.
+func several[T byte | int64](j *bench.Job, o operation, syncs []string, sum mpi.Op[T], p pattern[T]) error {
+	head, precision := o.figure()
+	var cols []harness.Column
+	var texts []string
+	for _, sync := range syncs {
+		c := harness.Column{Head: sync, Precision: precision}
+		if len(syncs) == 1 {
+			c.Head = head
+		}
+		cols, texts = append(cols, c), append(texts, osuSync[sync])
+	}
+	key, keys := "Size", j.Options.Sizes(2)
+	if o.shape == fromAll {
+		key, keys = "Ranks", []int64{int64(j.Ranks)}
+	}
+	t := j.Program.Table(j.Output, o.datatype(), key, cols...)
+	t.Under("Window creation: %s", osuWindow[j.Options.WinKind])
+	t.Under("Synchronization: %s", strings.Join(texts, ", "))
+	if len(syncs) > 1 {
+		t.Under("Columns: %s", head)
+	}
+	return t.Run(keys, func(key int64) (values []any, err error) {
+		size := key
+		if o.shape == fromAll {
+			size = wordBytes
+		}
+		for _, sync := range syncs {
+			err := withSide(j, o, sync, sum, p, func(s *side[T], m *bench.Meter) error {
+				result, err := m.Measure(s, size)
+				if err == nil {
+					err = result.Wrong()
+				}
+				values = append(values, s.value(result.Iteration))
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			j.Options.WarmTime = 0 // the processors and the library have settled
+		}
+		return values, nil
+	})
+}
+
+// withSide calls f with a side and its meter, and frees the side.
+func withSide[T byte | int64](j *bench.Job, o operation, sync string, sum mpi.Op[T], p pattern[T],
+	f func(*side[T], *bench.Meter) error) error {
+	s, err := newSide(j, o, sync, sum, p)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err == nil {
-			err = s.free()
-		}
-	}()
 	// With -c no rank fills its part of the window while another one still warms up.
 	together := o.shape == fromAll || j.Options.Validate
-	m := bench.NewMeter(j, j.Rank == 0 || o.shape == fromAll, together)
-	window := map[bool]string{true: "MPI_Win_create", false: "MPI_Win_allocate"}[j.Options.WinCreate]
-	datatype := map[bool]string{true: "MPI_INT64_T", false: "MPI_CHAR"}[o.words()]
-	sync := osuSync[j.Options.Sync]
-	if o.shape == fromAll {
-		t := j.Program.Table(j.Output, datatype, "Ranks", harness.Column{Head: "Operations/s"})
-		t.Under("Window creation: %s", window)
-		t.Under("Synchronization: %s", sync)
-		return t.Run([]int64{int64(j.Ranks)}, func(ranks int64) ([]any, error) {
-			result, err := m.Measure(s, wordBytes)
-			if err == nil {
-				err = result.Wrong()
-			}
-			return []any{float64(ranks) * 1e9 / result.Iteration}, err
-		})
+	if err := f(s, bench.NewMeter(j, j.Rank == 0 || o.shape == fromAll, together)); err != nil {
+		return err
 	}
-	if o.shape == latency {
-		return j.Program.OneSided(j.Output, harness.Microseconds, window, sync, datatype).Measure(
-			func(size int64) (harness.Result, error) {
-				result, err := m.Measure(s, size)
-				result.PerRound = 1
-				if s.turns {
-					result.PerRound = 2
-				}
-				return result, err
-			})
-	}
-	messages := j.Options.Window
-	if o.shape == bothWays {
-		messages *= 2
-	}
-	return m.Bandwidth(j.Program.OneSided(j.Output, harness.Megabytes, window, sync, datatype), s, messages)
+	return s.free()
 }
 
-// osuSync is what OSU's programs print.
-var osuSync = map[string]string{
-	"lock": "MPI_Win_lock/unlock", "flush": "MPI_Win_flush", "flush_local": "MPI_Win_flush_local",
-	"lock_all": "MPI_Win_lock_all/unlock_all", "pscw": "MPI_Win_post/start/complete/wait", "fence": "MPI_Win_fence",
+func (o operation) datatype() string {
+	switch {
+	case o.call == noCall:
+		return ""
+	case o.words():
+		return "MPI_INT64_T"
+	}
+	return "MPI_CHAR"
 }
+
+// figure is the head of what an operation prints, and how many digits that has.
+func (o operation) figure() (head string, precision int) {
+	switch {
+	case o.shape == latency || o.call == noCall:
+		return "Latency (us)", harness.OneSidedPrecision
+	case o.shape == fromAll:
+		return "Operations/s", 2
+	}
+	return "Bandwidth (MB/s)", 2
+}
+
+// osuSync and osuWindow are what OSU's programs print, or would.
+var (
+	osuSync = map[string]string{
+		"lock": "MPI_Win_lock/unlock", "lock_exclusive": "MPI_Win_lock/unlock (exclusive)", "flush": "MPI_Win_flush",
+		"flush_local": "MPI_Win_flush_local", "lock_all": "MPI_Win_lock_all/unlock_all",
+		"lock_all_flush": "MPI_Win_flush (lock_all)", "pscw": "MPI_Win_post/start/complete/wait",
+		"fence": "MPI_Win_fence",
+	}
+	osuWindow = map[string]string{
+		"allocate": "MPI_Win_allocate", "create": "MPI_Win_create", "shared": "MPI_Win_allocate_shared",
+	}
+)

@@ -21,9 +21,9 @@ type rounds interface {
 
 func sideOf(j *bench.Job, o operation) (rounds, error) {
 	if o.words() {
-		return newSide(j, o, mpi.Sum[int64], fillWords{})
+		return newSide(j, o, j.Options.Sync, mpi.Sum[int64], fillWords{})
 	}
-	return newSide(j, o, nil, fillBytes{})
+	return newSide(j, o, j.Options.Sync, nil, fillBytes{})
 }
 
 // -c finds nothing wrong with what the library does, and does find a round that does nothing: with all operations,
@@ -36,15 +36,16 @@ func TestValidation(t *testing.T) {
 		}
 		err := mpi.RunLocal(ranks, func(world *mpi.Comm) error {
 			for _, sync := range o.syncs() {
-				for _, create := range []bool{false, true} {
+				for _, kind := range harness.WinKinds {
 					opts := harness.LatencyDefaults()
-					opts.MaxSize, opts.Window, opts.Sync, opts.WinCreate = 64, 3, sync, create
+					opts.MaxSize, opts.Window, opts.Sync, opts.WinKind = 64, 3, sync, kind
 					opts, err := o.settle(opts)
 					if err != nil {
 						return err
 					}
-					if err := checkSide(&bench.Job{World: world, Rank: world.Rank(), Ranks: ranks, Options: opts}, o); err != nil {
-						return fmt.Errorf("%s -s %s, create %v: %w", o.name, sync, create, err)
+					j := &bench.Job{World: world, Rank: world.Rank(), Ranks: ranks, Options: opts}
+					if err := checkSide(j, o); err != nil {
+						return fmt.Errorf("%s -s %s -w %s: %w", o.name, sync, kind, err)
 					}
 				}
 			}
@@ -66,6 +67,9 @@ func checkSide(j *bench.Job, o operation) error {
 			return err
 		}
 		for _, plays := range []int{1, 0} {
+			if plays == 0 && o.call == noCall { // which changes nothing
+				continue
+			}
 			s.Fill(round)
 			if err := mpi.Barrier(j.World); err != nil {
 				return err
@@ -92,7 +96,7 @@ func TestPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var peer, ours []string
-	calls := []string{"PUT", "GET", "ACC", "GET_ACC", "FETCH_OP", "CAS"}
+	calls := []string{"PUT", "GET", "ACC", "GET_ACC", "FETCH_OP", "CAS", "NO_CALL"}
 	shapes := []string{"LATENCY", "ONE_WAY", "BOTH_WAYS", "FROM_ALL"}
 	for _, m := range regexp.MustCompile(`\n    \{("\w+", "[^"]+", \w+, \w+)\},`).FindAllSubmatch(source, -1) {
 		peer = append(peer, string(m[1]))
@@ -103,20 +107,28 @@ func TestPeer(t *testing.T) {
 	if !slices.Equal(ours, peer) {
 		t.Errorf("peers/onesided.c has\n%s\nand this program\n%s", strings.Join(peer, "\n"), strings.Join(ours, "\n"))
 	}
-	for _, sync := range harness.Syncs {
-		if want := fmt.Sprintf("{%q, %q}", sync, osuSync[sync]); !strings.Contains(string(source), want) {
-			t.Errorf("peers/onesided.c has no %s", want)
+	check := func(words []string, texts map[string]string) {
+		for _, word := range words {
+			want := fmt.Sprintf("{%q, %q}", word, texts[word])
+			if texts[word] == "" || !strings.Contains(string(source), want) {
+				t.Errorf("peers/onesided.c has no %s", want)
+			}
 		}
 	}
+	check(harness.Syncs, osuSync)
+	check(harness.WinKinds, osuWindow)
 }
 
 // Options that no job can have are refused before there is a job.
 func TestCommandLine(t *testing.T) {
 	for args, want := range map[string]string{
 		"nosuch": `no operation "nosuch"; there are put_latency, `, "": "which operation?",
-		"put_bibw -s lock": "put_bibw has pscw, fence", "fop_rate -s fence": "fop_rate has flush, flush_local, lock",
-		"acc_latency -m 12:24": "multiples of 8", "acc_latency -m 1:4": "multiples of 8", "put_latency -w dynamic": "wanted",
-		"put_bw -M 1000": "128 buffers", "put_bibw": "", "fop_latency -m 1:4": "", "acc_latency -m 1:64": "",
+		"put_bibw -s lock": "put_bibw has pscw, fence", "fop_rate -s flush,fence": "-s fence: fop_rate has flush, ",
+		"fence_latency -s flush": "fence_latency has fence", "put_bw -s flush,lock -c": "name one of them",
+		"put_bw -s flush,lock": "", "fence_latency": "", "put_latency -s flush,none": "wanted one of lock, ",
+		"acc_latency -m 12:24": "multiples of 8", "acc_latency -m 1:4": "multiples of 8",
+		"put_latency -w dynamic": "wanted one of allocate, ",
+		"put_bw -M 1000":         "128 buffers", "put_bibw": "", "fop_latency -m 1:4": "", "acc_latency -m 1:64": "",
 		"put_latency -s pscw -w create": "", "put_latency -m 0:1": "",
 	} {
 		_, err := program.Parse(strings.Fields(args))

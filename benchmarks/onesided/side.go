@@ -35,9 +35,10 @@ type pattern[T byte | int64] interface {
 	fill(elements []T, round, rank int)
 }
 
-func newSide[T byte | int64](j *bench.Job, o operation, sum mpi.Op[T], p pattern[T]) (s *side[T], err error) {
-	s = &side[T]{operation: o, world: j.World, sync: j.Options.Sync, rank: j.Rank, target: 1 - j.Rank,
-		depth: o.depth(j.Options), sum: sum, pattern: p}
+func newSide[T byte | int64](j *bench.Job, o operation, sync string, sum mpi.Op[T], p pattern[T],
+) (s *side[T], err error) {
+	s = &side[T]{operation: o, world: j.World, sync: sync, rank: j.Rank, target: 1 - j.Rank, depth: o.depth(j.Options),
+		sum: sum, pattern: p}
 	s.turns = o.shape == latency && (s.sync == "pscw" || s.sync == "fence")
 	s.acts = j.Rank == 0 || s.turns || o.shape == bothWays || o.shape == fromAll
 	if o.shape == fromAll {
@@ -56,35 +57,69 @@ func newSide[T byte | int64](j *bench.Job, o operation, sum mpi.Op[T], p pattern
 			return nil, err
 		}
 	}
-	if j.Options.WinCreate {
-		mem, err := bench.Memory[T](j, most)
-		if err != nil {
-			return nil, err
-		}
-		s.win, err = mpi.WinCreate(j.World, mem)
-		if err != nil {
-			return nil, err
-		}
-	} else if s.win, err = mpi.WinAlloc[T](j.World, most); err != nil {
+	if s.win, err = makeWindow[T](j, most); err != nil {
 		return nil, err
 	}
 	clear(s.win.Local())
-	if s.peers, err = j.World.Group().Incl(s.target); err == nil && s.acts && s.flushes() {
+	if s.peers, err = j.World.Group().Incl(s.target); err != nil || !s.acts {
+		return s, err
+	}
+	switch s.sync {
+	case "flush", "flush_local":
 		err = s.win.Lock(s.target, mpi.Shared)
+	case "lock_all_flush":
+		err = s.win.LockAll()
 	}
 	return s, err
 }
 
-// flushes reports whether the lock of the target is held all the time.
-func (s *side[T]) flushes() bool { return s.sync == "flush" || s.sync == "flush_local" }
-
-func (s *side[T]) free() error {
-	if s.acts && s.flushes() {
-		if err := s.win.Unlock(s.target); err != nil {
-			return err
+func makeWindow[T byte | int64](j *bench.Job, n int) (*mpi.Win[T], error) {
+	switch j.Options.WinKind {
+	case "create":
+		mem, err := bench.Memory[T](j, n)
+		if err != nil {
+			return nil, err
 		}
+		return mpi.WinCreate(j.World, mem)
+	case "shared":
+		return mpi.WinShared[T](j.World, n)
 	}
-	return s.win.Free()
+	return mpi.WinAlloc[T](j.World, n)
+}
+
+func (s *side[T]) free() (err error) {
+	switch {
+	case !s.acts:
+	case s.sync == "flush", s.sync == "flush_local":
+		err = s.win.Unlock(s.target)
+	case s.sync == "lock_all_flush":
+		err = s.win.UnlockAll()
+	}
+	return errors.Join(err, s.win.Free())
+}
+
+// operations is how many of them a round of all ranks has.
+func (s *side[T]) operations() int {
+	switch {
+	case s.turns, s.shape == bothWays:
+		return 2 * s.depth
+	case s.shape == fromAll:
+		return s.world.Size()
+	}
+	return s.depth
+}
+
+// value is what is printed of a round that takes so many nanoseconds.
+func (s *side[T]) value(ns float64) float64 {
+	switch {
+	case s.call == noCall:
+		return ns / 1e3
+	case s.shape == fromAll:
+		return float64(s.operations()) * 1e9 / ns
+	case s.shape == latency:
+		return ns / 1e3 / float64(s.operations())
+	}
+	return float64(s.operations()*s.n) * 1e3 / ns
 }
 
 // Resize implements bench.Rounds.
@@ -103,6 +138,8 @@ func (s *side[T]) Play(n int) error {
 		return s.pscw(n)
 	case s.sync == "fence":
 		return s.fence(n)
+	case s.shape == fromAll: // the round lasts until the last rank has finished
+		return errors.Join(s.passive(n), mpi.Barrier(s.world))
 	case s.acts:
 		return s.passive(n)
 	}
@@ -114,6 +151,8 @@ func (s *side[T]) passive(n int) (err error) {
 	for range n {
 		switch s.sync {
 		case "lock":
+			err = s.win.Lock(s.target, mpi.Shared)
+		case "lock_exclusive":
 			err = s.win.Lock(s.target, mpi.Exclusive)
 		case "lock_all":
 			err = s.win.LockAll()
@@ -125,11 +164,11 @@ func (s *side[T]) passive(n int) (err error) {
 			return err
 		}
 		switch s.sync {
-		case "lock":
+		case "lock", "lock_exclusive":
 			err = s.win.Unlock(s.target)
 		case "lock_all":
 			err = s.win.UnlockAll()
-		case "flush":
+		case "flush", "lock_all_flush":
 			err = s.win.Flush(s.target)
 		case "flush_local":
 			err = s.win.FlushLocal(s.target)
@@ -191,6 +230,9 @@ func (s *side[T]) fence(n int) error {
 	for range n {
 		if err := s.win.Fence(); err != nil {
 			return err
+		}
+		if s.call == noCall {
+			continue
 		}
 		if s.rank == 0 || s.shape == bothWays {
 			if err := s.operate(); err != nil {
@@ -281,7 +323,7 @@ func (s *side[T]) Check(round int) (wrong int64) {
 	size := s.world.Size()
 	want := s.own(round, s.rank)
 	for from := range size {
-		if !s.actsOn(from, s.rank) {
+		if !s.actsOn(from, s.rank) || s.call == noCall {
 			continue
 		}
 		sent := s.own(round, size+from)

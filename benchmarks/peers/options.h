@@ -31,8 +31,8 @@ typedef struct {
     int64_t each_ns;                 /* --time: each figure is measured for so long; 0: for so many iterations */
     int run_ahead;                   /* --run-ahead: windows are not answered */
     int wait_some;                   /* --waitsome: MPI_Waitsome over all requests instead of the oldest */
-    int win_create;                  /* -w create: a window of memory that the program has */
-    const char *sync;                /* -s: the calls that begin and end epochs; NULL: the default */
+    const char *window_kind;         /* -w: the kind of a window; NULL: the default */
+    const char *sync;                /* -s: the calls of an epoch, or several separated by commas; NULL: the default */
     const char *operand;             /* the word that is no option; NULL: there is none */
 } options;
 
@@ -131,13 +131,6 @@ static inline int parse_buffers(const char *arg)
     return strcmp(arg, "multiple") == 0;
 }
 
-static inline int parse_window(const char *arg)
-{
-    if (strcmp(arg, "create") != 0 && strcmp(arg, "allocate") != 0)
-        fail("-w: wanted create or allocate, got", arg);
-    return strcmp(arg, "create") == 0;
-}
-
 static inline void parse(int argc, char **argv, options *o)
 {
     static const struct option long_options[] = {
@@ -157,11 +150,11 @@ static inline void parse(int argc, char **argv, options *o)
         case 'a': o->alloc = 1; break;
         case 'r': o->run_ahead = 1; break;
         case 'S': o->wait_some = 1; break;
-        case 'w': o->win_create = parse_window(optarg); break;
+        case 'w': o->window_kind = optarg; break;
         case 's': o->sync = optarg; break;
         case 'T': o->each_ns = seconds(optarg); timed = 1; break;
         case 'X': o->warm_ns = seconds(optarg); warm_time = 1; break;
-        default: fail(argv[0], "options are -m [MIN:]MAX -i N -x N -W N -b single|multiple -t S:R -p N -w WINDOW -s CALLS "
+        default: fail(argv[0], "options are -m [MIN:]MAX -i N -x N -W N -b single|multiple -t S:R -p N -w KIND -s CALLS "
                       "--alloc --time SECONDS --warm-time SECONDS --run-ahead --waitsome");
         }
     }
