@@ -226,12 +226,13 @@ func measure[T byte | int64](j *bench.Job, o operation, sum mpi.Op[T], p pattern
 	if len(syncs) > 1 || o.shape == fromAll {
 		return several(j, o, syncs, sum, p)
 	}
-	return withSide(j, o, syncs[0], sum, p, func(s *side[T], m *bench.Meter) error {
+	sync := syncs[0]
+	return withSide(j, o, sync, sum, p, func(s *side[T], m *bench.Meter) error {
 		unit := harness.Microseconds
 		if o.shape != latency {
 			unit = harness.Megabytes
 		}
-		r := j.Program.OneSided(j.Output, unit, osuWindow[j.Options.WinKind], osuSync[s.sync], o.datatype())
+		r := j.Program.OneSided(j.Output, unit, osuWindow[j.Options.WinKind], osuSync[sync], o.datatype())
 		if o.shape != latency {
 			return m.Bandwidth(r, s, s.operations())
 		}

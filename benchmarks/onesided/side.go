@@ -2,19 +2,34 @@ package main
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
 	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
 )
 
-// side is one rank of a measurement. It implements bench.Rounds. It has no code for each operation and each -s, but
-// chooses by switches, which cost a nanosecond.
+// syncCalls are the calls that begin and end epochs, in the order of harness.Syncs.
+type syncCalls int
+
+const (
+	lock syncCalls = iota
+	lockExclusive
+	flush
+	flushLocal
+	lockAll
+	lockAllFlush
+	pscw
+	fence
+)
+
+// side is one rank of a measurement. It implements bench.Rounds. What a round calls is bound before it: an operation on
+// memory of this host takes few nanoseconds, and a choice in each round would be much of what is measured.
 type side[T byte | int64] struct {
 	operation
 	world  *mpi.Comm
 	win    *mpi.Win[T]
-	sync   string
+	sync   syncCalls
 	rank   int
 	target int        // of its operations
 	peers  *mpi.Group // target alone
@@ -23,6 +38,7 @@ type side[T byte | int64] struct {
 	depth  int        // operations in a round
 
 	n             int // elements of an operation
+	do            func(at int) error
 	local, before []T // depth times n elements: what operations write, or read into, and what they return
 	sum           mpi.Op[T]
 	word, next    T // of one element: what an operation has returned; what CompareAndSwap expects
@@ -37,9 +53,10 @@ type pattern[T byte | int64] interface {
 
 func newSide[T byte | int64](j *bench.Job, o operation, sync string, sum mpi.Op[T], p pattern[T],
 ) (s *side[T], err error) {
-	s = &side[T]{operation: o, world: j.World, sync: sync, rank: j.Rank, target: 1 - j.Rank, depth: o.depth(j.Options),
+	s = &side[T]{operation: o, world: j.World, rank: j.Rank,
+		sync: syncCalls(slices.Index(harness.Syncs, sync)), target: 1 - j.Rank, depth: o.depth(j.Options),
 		sum: sum, pattern: p}
-	s.turns = o.shape == latency && (s.sync == "pscw" || s.sync == "fence")
+	s.turns = o.shape == latency && (s.sync == pscw || s.sync == fence)
 	s.acts = j.Rank == 0 || s.turns || o.shape == bothWays || o.shape == fromAll
 	if o.shape == fromAll {
 		s.target = 0
@@ -65,9 +82,9 @@ func newSide[T byte | int64](j *bench.Job, o operation, sync string, sum mpi.Op[
 		return s, err
 	}
 	switch s.sync {
-	case "flush", "flush_local":
+	case flush, flushLocal:
 		err = s.win.Lock(s.target, mpi.Shared)
-	case "lock_all_flush":
+	case lockAllFlush:
 		err = s.win.LockAll()
 	}
 	return s, err
@@ -90,9 +107,9 @@ func makeWindow[T byte | int64](j *bench.Job, n int) (*mpi.Win[T], error) {
 func (s *side[T]) free() (err error) {
 	switch {
 	case !s.acts:
-	case s.sync == "flush", s.sync == "flush_local":
+	case s.sync == flush, s.sync == flushLocal:
 		err = s.win.Unlock(s.target)
-	case s.sync == "lock_all_flush":
+	case s.sync == lockAllFlush:
 		err = s.win.UnlockAll()
 	}
 	return errors.Join(err, s.win.Free())
@@ -128,15 +145,16 @@ func (s *side[T]) Resize(size int64) error {
 	if s.words() {
 		s.n /= wordBytes
 	}
+	s.bind()
 	return nil
 }
 
 // Play implements bench.Rounds.
 func (s *side[T]) Play(n int) error {
 	switch {
-	case s.sync == "pscw":
+	case s.sync == pscw:
 		return s.pscw(n)
-	case s.sync == "fence":
+	case s.sync == fence:
 		return s.fence(n)
 	case s.shape == fromAll: // the round lasts until the last rank has finished
 		return errors.Join(s.passive(n), mpi.Barrier(s.world))
@@ -148,36 +166,38 @@ func (s *side[T]) Play(n int) error {
 
 // passive plays the rounds of which the target takes no notice.
 func (s *side[T]) passive(n int) (err error) {
+	begin, end := s.passiveCalls()
 	for range n {
-		switch s.sync {
-		case "lock":
-			err = s.win.Lock(s.target, mpi.Shared)
-		case "lock_exclusive":
-			err = s.win.Lock(s.target, mpi.Exclusive)
-		case "lock_all":
-			err = s.win.LockAll()
+		if begin != nil {
+			err = begin()
 		}
 		if err == nil {
 			err = s.operate()
 		}
-		if err != nil {
-			return err
-		}
-		switch s.sync {
-		case "lock", "lock_exclusive":
-			err = s.win.Unlock(s.target)
-		case "lock_all":
-			err = s.win.UnlockAll()
-		case "flush", "lock_all_flush":
-			err = s.win.Flush(s.target)
-		case "flush_local":
-			err = s.win.FlushLocal(s.target)
+		if err == nil {
+			err = end()
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// passiveCalls are the calls before and after the operations of a round; begin is nil if there is none.
+func (s *side[T]) passiveCalls() (begin, end func() error) {
+	win, target := s.win, s.target
+	switch s.sync {
+	case lock:
+		return func() error { return win.Lock(target, mpi.Shared) }, func() error { return win.Unlock(target) }
+	case lockExclusive:
+		return func() error { return win.Lock(target, mpi.Exclusive) }, func() error { return win.Unlock(target) }
+	case lockAll:
+		return win.LockAll, win.UnlockAll
+	case flushLocal:
+		return nil, func() error { return win.FlushLocal(target) }
+	}
+	return nil, func() error { return win.Flush(target) }
 }
 
 func (s *side[T]) pscw(n int) error {
@@ -258,31 +278,41 @@ func (s *side[T]) fence(n int) error {
 }
 
 // operate has the operations of a round.
-func (s *side[T]) operate() (err error) {
-	n, target := s.n, s.target
+func (s *side[T]) operate() error {
 	for i := range s.depth {
-		at := i * n
-		local := s.local[at : at+n]
-		switch s.call {
-		case put:
-			err = s.win.Put(local, target, int64(at))
-		case get:
-			err = s.win.Get(local, target, int64(at))
-		case accumulate:
-			err = s.win.Accumulate(s.sum, local, target, int64(at))
-		case getAccumulate:
-			err = s.win.GetAccumulate(s.sum, local, s.before[at:at+n], target, int64(at))
-		case fetchOp:
-			s.word, err = s.win.FetchOp(s.sum, local[0], target, 0)
-		case compareAndSwap:
-			s.word, err = s.win.CompareAndSwap(target, 0, s.next, s.next+1)
-			s.next++
-		}
-		if err != nil {
+		if err := s.do(i * s.n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// bind makes do what the operation is, with elements from one on.
+func (s *side[T]) bind() {
+	win, target, sum, n := s.win, s.target, s.sum, s.n
+	switch s.call {
+	case put:
+		s.do = func(at int) error { return win.Put(s.local[at:at+n], target, int64(at)) }
+	case get:
+		s.do = func(at int) error { return win.Get(s.local[at:at+n], target, int64(at)) }
+	case accumulate:
+		s.do = func(at int) error { return win.Accumulate(sum, s.local[at:at+n], target, int64(at)) }
+	case getAccumulate:
+		s.do = func(at int) error {
+			return win.GetAccumulate(sum, s.local[at:at+n], s.before[at:at+n], target, int64(at))
+		}
+	case fetchOp:
+		s.do = func(int) (err error) {
+			s.word, err = win.FetchOp(sum, s.local[0], target, 0)
+			return err
+		}
+	case compareAndSwap:
+		s.do = func(int) (err error) {
+			s.word, err = win.CompareAndSwap(target, 0, s.next, s.next+1)
+			s.next++
+			return err
+		}
+	}
 }
 
 type (
@@ -362,7 +392,7 @@ func (s *side[T]) Check(round int) (wrong int64) {
 // complete ends the operations at the target, also where FlushLocal has not.
 func (s *side[T]) complete() error {
 	var err error
-	if s.acts && s.sync == "flush_local" {
+	if s.acts && s.sync == flushLocal {
 		err = s.win.Flush(s.target)
 	}
 	return errors.Join(err, mpi.Barrier(s.world))
