@@ -80,12 +80,13 @@ func (l library) shown(m measurement, a arguments, ours bool) string {
 	return command
 }
 
-// words are the arguments of one run. perftest's are programs of its own, with options of their own.
+// words are the arguments of one run. perftest's are programs of its own, with options of their own. Bare memory is fast
+// enough for ours.
 func (l library) words(a arguments, ours bool) []string {
 	if l.name == perftest || l.name == ucxPerftest {
 		return strings.Fields(a.tool)
 	}
-	return a.words(ours)
+	return a.words(ours || l.name == bareMemory)
 }
 
 // build makes the programs of every library. Only ours must be there.

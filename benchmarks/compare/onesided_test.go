@@ -67,7 +67,7 @@ func TestBareMemory(t *testing.T) {
 func TestBareMemoryIsLaunched(t *testing.T) {
 	l := library{name: bareMemory, dir: "/d/memory", launch: launchMemory}
 	m, _ := find(plan(false, 0), "fetch_op_rate")
-	if got, want := l.shown(m, m.runs[1], false), "memory 8 fop_rate -s lock_all_flush -i 20000 -x 100"; got != want {
+	if got, want := l.shown(m, m.runs[1], false), "memory 8 fop_rate -s lock_all_flush -i 20000 -x 200"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got := l.launch(8, filepath.Join(l.dir, m.program))[0]; got != "/d/memory/memory" {
