@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/gorun-mpi/mpi/internal/meminfo"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -34,6 +35,9 @@ func Alloc[T any](n int) (*Buffer[T], error) {
 		return nil, err
 	}
 	if owner == nil {
+		if err := meminfo.Check(n * size); err != nil {
+			return nil, mpierr.New("Alloc", ErrNoMemory, "%d elements of %d bytes: %w", n, size, err)
+		}
 		return &Buffer[T]{data: make([]T, n)}, nil
 	}
 	mem, err := owner.Alloc(n * size)

@@ -23,7 +23,7 @@ import (
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
 	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy, internal/place,
-	internal/frames, internal/ranks:
+	internal/frames, internal/ranks, internal/meminfo:
 	internal/sizes                : {github.com/docker/go-units}
 	internal/reduce               : {golang.org/x/sys}
 	internal/ring                 : {golang.org/x/sys}
@@ -45,11 +45,11 @@ const graph = `
 	transport                     : internal/wire
 	internal/eventset             : transport, {golang.org/x/sys}
 	internal/board                : transport, internal/ring
-	transport/loop                : transport, internal/board, internal/wire
+	transport/loop                : transport, internal/board, internal/meminfo, internal/wire
 	transport/faulty              : transport, internal/wire
 	transport/looptag             : transport, tagmatch
-	transport/shm                 : transport, internal/auth, internal/board, internal/wire, internal/ring,
-	                                {golang.org/x/sys}
+	transport/shm                 : transport, internal/auth, internal/board, internal/meminfo, internal/wire,
+	                                internal/ring, {golang.org/x/sys}
 	transport/multi               : transport
 	transport/tcp                 : transport, internal/auth, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/verbs               : transport, transport/tcp, internal/eventset, internal/wire, internal/topology,
@@ -82,14 +82,14 @@ const graph = `
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
-	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/mpierr,
-	                                internal/ranks
+	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/meminfo,
+	                                internal/mpierr, internal/ranks
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
-	                                rma, internal/standstill,
+	                                internal/meminfo, rma, internal/standstill,
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.

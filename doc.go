@@ -60,7 +60,7 @@
 //
 //	Owns:     the public names; argument checks; communicators
 //	May call: internal/agree, internal/coll, internal/window, rma (its modes of locks), pml, internal/join, collectives,
-//	          internal/layout, internal/reduce, internal/standstill, internal/mpierr, internal/ranks, transport (its
-//	          errors and interfaces)
+//	          internal/layout, internal/reduce, internal/standstill, internal/meminfo, internal/mpierr, internal/ranks,
+//	          transport (its errors and interfaces)
 //	Never:    run a schedule, touch a board, match a message, choose a protocol, know a concrete transport
 package mpi

@@ -34,6 +34,13 @@ type winState[T any] struct {
 	parts [][]T                   // of each rank; nil: not all of them are mapped
 	ops   atomic.Pointer[[]winOp] // this package's operators that it has been called with; nil: none
 	pairs sync.Pool               // *[4]T: elements of an operation
+	group atomic.Pointer[winGroup]
+}
+
+// winGroup is the group that Start or Post was called with last: programs use one again and again.
+type winGroup struct {
+	of    *Group
+	ranks []int32 // of the window; they do not change
 }
 
 // WinOption is an option of WinAlloc and WinShared.
@@ -84,8 +91,10 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 	size := sizeOf[T]()
 	if err := fixedType[T](); err != nil {
 		bad = c.opError(op, ErrType, "%w", err)
-	} else if n < 0 || size > 0 && n > math.MaxInt64/2/size {
-		bad = c.opError(op, ErrCount, "%d elements of %d bytes were asked for", n, size)
+	} else if n < 0 {
+		bad = c.opError(op, ErrCount, "%d elements were asked for; a rank has 0 or more", n)
+	} else if size > 0 && n > math.MaxInt64/2/size {
+		bad = c.opError(op, ErrCount, "%d elements of %d bytes were asked for; a rank has at most 2^62 bytes", n, size)
 	}
 	spec := window.Spec{Kind: kind, Count: int64(n), Elem: size, Shared: kind == agree.MakeWinShared,
 		Update: updater[T]{}}
@@ -93,6 +102,9 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 		spec.Own = bytesOf(mem)
 	}
 	for _, o := range options {
+		if o != WinContiguous && bad == nil {
+			bad = c.opError(op, ErrUnavailable, "there is no option %d; the only one is WinContiguous", o)
+		}
 		spec.Contiguous = spec.Contiguous || o == WinContiguous
 	}
 	like := fmt.Sprint(reflect.TypeFor[T](), size, spec.Contiguous)
@@ -115,7 +127,10 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 	return &Win[T]{winState: s, ctx: c.ctx}, nil
 }
 
-// WithContext returns a Win for the same window whose calls return ctx's error when ctx ends.
+// WithContext returns a Win for the same window whose calls, and the waits for their requests, return ctx's error when
+// ctx ends. What a call has asked other ranks is done all the same: its buffers are the library's until a Flush there,
+// or the end of the epoch, returns without an error. Fence, Unlock, UnlockAll and Free end their epochs in any case,
+// and do the rest in the background.
 func (w *Win[T]) WithContext(ctx context.Context) *Win[T] {
 	if w == nil {
 		return nil
@@ -196,7 +211,7 @@ func (w *Win[T]) Free() error {
 
 // there returns n elements from element at on, where they can be used as they are, and nothing is to be noted.
 func (w *Win[T]) there(rank int, at int64, n int) (elements []T, ok bool) {
-	if w == nil || w.winState == nil || !w.win.Open.Load() || uint(rank) >= uint(len(w.parts)) {
+	if w == nil || w.winState == nil || uint(rank) >= uint(len(w.parts)) || !w.win.Allowed(rank) {
 		return nil, false
 	}
 	p := w.parts[rank]
@@ -232,23 +247,23 @@ func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
 	if err := w.valid(call); err != nil || rank == ProcNull {
 		return err
 	}
-	mem, far, err := w.win.Operation(call, rank, at, len(src))
+	mem, far, err := w.win.Operation(w.ctx, call, rank, at, len(src))
 	switch {
 	case err != nil:
 		return err
 	case far != nil:
-		return w.win.Put(call, far, rank, at, bytesOf(src))
+		return w.win.Put(w.ctx, call, far, rank, at, bytesOf(src))
 	}
 	move(mem, bytesOf(src))
 	return nil
 }
 
 // RPut is Put with a request, which is done when src can be used again; §12.3.5. The epoch's end and Flush complete the
-// operation at the rank.
+// operation at the rank. They and FlushLocal complete it here too, and the request must be waited for all the same.
 func (w *Win[T]) RPut(src []T, rank int, at int64) (*Request, error) {
 	return w.started(opRPut, rank, at, len(src), func(mem []byte, far *window.Remote) (r *pml.Request, err error) {
 		if far != nil {
-			return w.win.StartPut("RPut", far, rank, at, bytesOf(src))
+			return w.win.StartPut(w.ctx, "RPut", far, rank, at, bytesOf(src))
 		}
 		move(mem, bytesOf(src))
 		return nil, nil
@@ -259,7 +274,7 @@ func (w *Win[T]) RPut(src []T, rank int, at int64) (*Request, error) {
 func (w *Win[T]) RGet(dst []T, rank int, at int64) (*Request, error) {
 	return w.started(opRGet, rank, at, len(dst), func(mem []byte, far *window.Remote) (r *pml.Request, err error) {
 		if far != nil {
-			return w.win.StartGet("RGet", far, rank, at, bytesOf(dst))
+			return w.win.StartGet(w.ctx, "RGet", far, rank, at, bytesOf(dst))
 		}
 		move(bytesOf(dst), mem)
 		return nil, nil
@@ -275,7 +290,7 @@ func (w *Win[T]) started(op opCode, rank int, at int64, n int,
 	}
 	var r *pml.Request
 	if rank != ProcNull {
-		mem, far, err := w.win.Operation(op.String(), rank, at, n)
+		mem, far, err := w.win.Operation(w.ctx, op.String(), rank, at, n)
 		if err == nil {
 			r, err = start(mem, far)
 		}
@@ -305,12 +320,12 @@ func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
 	if err := w.valid(call); err != nil || rank == ProcNull {
 		return err
 	}
-	mem, far, err := w.win.Operation(call, rank, at, len(dst))
+	mem, far, err := w.win.Operation(w.ctx, call, rank, at, len(dst))
 	switch {
 	case err != nil:
 		return err
 	case far != nil:
-		return w.win.Get(call, far, rank, at, bytesOf(dst))
+		return w.win.Get(w.ctx, call, far, rank, at, bytesOf(dst))
 	}
 	move(bytesOf(dst), mem)
 	return nil
@@ -367,15 +382,19 @@ func (w *Win[T]) Test() (bool, error) {
 }
 
 func (w *Win[T]) withGroup(op string, g *Group, f func(context.Context, []int32) error) error {
-	if err := w.comm.part(op, g); err != nil {
-		return err
+	last := w.group.Load()
+	if last == nil || last.of != g || g == nil {
+		if err := w.comm.part(op, g); err != nil {
+			return err
+		}
+		last = &winGroup{of: g}
+		g.ranks.All(func(world int32) bool {
+			last.ranks = append(last.ranks, int32(w.comm.group.RankOf(world)))
+			return true
+		})
+		w.group.Store(last)
 	}
-	var in []int32
-	g.ranks.All(func(world int32) bool {
-		in = append(in, int32(w.comm.group.RankOf(world)))
-		return true
-	})
-	return f(w.ctx, in)
+	return f(w.ctx, last.ranks)
 }
 
 // Lock begins an epoch for operations at a rank, when this rank has its lock; §12.5.3. Ranks get a lock in the order in
@@ -392,7 +411,7 @@ func (w *Win[T]) Unlock(rank int) error {
 	if err := w.valid("Unlock"); err != nil {
 		return err
 	}
-	return w.win.Unlock(rank)
+	return w.win.Unlock(w.ctx, rank)
 }
 
 // LockAll begins an epoch for operations at all ranks, with a Shared lock of each; §12.5.3. Not every rank need call
@@ -409,7 +428,7 @@ func (w *Win[T]) UnlockAll() error {
 	if err := w.valid("UnlockAll"); err != nil {
 		return err
 	}
-	return w.win.UnlockAll()
+	return w.win.UnlockAll(w.ctx)
 }
 
 // Flush returns when this rank's operations at a rank are complete there, in an epoch of Lock or LockAll; §12.5.4.
@@ -417,7 +436,7 @@ func (w *Win[T]) Flush(rank int) error {
 	if err := w.valid("Flush"); err != nil {
 		return err
 	}
-	return w.win.Flush("Flush", rank)
+	return w.win.Flush(w.ctx, "Flush", rank)
 }
 
 // FlushAll is Flush of all ranks.
@@ -425,7 +444,7 @@ func (w *Win[T]) FlushAll() error {
 	if err := w.valid("FlushAll"); err != nil {
 		return err
 	}
-	return w.win.FlushAll("FlushAll")
+	return w.win.FlushAll(w.ctx, "FlushAll")
 }
 
 // FlushLocal returns when the buffers of this rank's operations at a rank can be used again; §12.5.4.
@@ -433,7 +452,7 @@ func (w *Win[T]) FlushLocal(rank int) error {
 	if err := w.valid("FlushLocal"); err != nil {
 		return err
 	}
-	return w.win.FlushLocal("FlushLocal", rank)
+	return w.win.FlushLocal(w.ctx, "FlushLocal", rank)
 }
 
 // FlushLocalAll is FlushLocal of all ranks.
@@ -441,7 +460,7 @@ func (w *Win[T]) FlushLocalAll() error {
 	if err := w.valid("FlushLocalAll"); err != nil {
 		return err
 	}
-	return w.win.FlushLocalAll("FlushLocalAll")
+	return w.win.FlushLocalAll(w.ctx, "FlushLocalAll")
 }
 
 // Sync orders this rank's loads and stores of the window's memory; §12.5.4.

@@ -44,8 +44,7 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 		}
 	}
 	a, named := reduce.AtomicOf(operatorName(op))
-	is := named && (reduce.FetcherOf(a, reduce.AtomicKind[T]()) != nil ||
-		reflect.TypeFor[T]().Kind() == reflect.Complex128 && reduce.ComplexOf(a) != nil)
+	is := named && reduce.Has[T](a)
 	if !named && inGeneric(op) {
 		a, is = recognize(op)
 	}
@@ -159,20 +158,21 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 			len(result))
 	}
 	n := max(len(src), len(result))
-	if dst, ok := w.there(rank, at, n); ok && o.fetch != nil {
+	if dst, ok := w.there(rank, at, n); ok && o.fetch != nil && !w.win.Worth(n) && w.win.Enter(rank) {
 		fetchAll(o.fetch, dst, src, result)
+		w.win.Leave()
 		return nil
 	}
-	mem, far, err := w.win.Operation(call, rank, at, n)
+	mem, far, err := w.win.Operation(w.ctx, call, rank, at, n)
 	switch {
 	case err != nil:
 		return err
 	case far == nil:
 		return w.win.Update(call, rank, uint8(o.is), mem, bytesOf(src), bytesOf(result))
 	case result == nil:
-		return w.win.Accumulate(call, far, rank, at, uint8(o.is), bytesOf(src))
+		return w.win.Accumulate(w.ctx, call, far, rank, at, uint8(o.is), bytesOf(src))
 	}
-	return w.win.Fetch(call, rank, at, uint8(o.is), bytesOf(src), bytesOf(result))
+	return w.win.Fetch(w.ctx, call, rank, at, uint8(o.is), bytesOf(src), bytesOf(result))
 }
 
 // fetchAll updates dst, of which src and result, which may be nil, have the length.
@@ -195,37 +195,40 @@ type updater[T any] struct{}
 // Update implements window.Updater.
 func (updater[T]) Update(op uint8, dst, src, before []byte, g window.Guard) (bool, error) {
 	size := max(1, sizeOf[T]())
-	n := len(dst) / size
+	n, is := len(dst)/size, reduce.Atomic(op)
 	to, from, was := sliceOf[T](dst, n), sliceOf[T](src, len(src)/size), sliceOf[T](before, len(before)/size)
-	switch f := reduce.FetcherOf(reduce.Atomic(op), reduce.AtomicKind[T]()); {
-	case len(from) != n && op != uint8(reduce.AtomicNoOp) && n > 0:
+	if !reduce.Has[T](is) || len(from) != n && is != reduce.AtomicNoOp && n > 0 {
 		return false, nil
-	case f != nil:
-		fetchAll(f, to, from, was)
-		return true, nil
-	case reflect.TypeFor[T]().Kind() == reflect.Complex128:
-		loop := reduce.ComplexOf(reduce.Atomic(op))
-		if loop == nil {
-			return false, nil
-		}
-		return true, g.Guard(func() {
-			copy(was, to)
-			loop(sliceOf[complex128](dst, n), sliceOf[complex128](src, len(from)))
-		})
 	}
-	return false, nil
+	fetch := reduce.FetcherOf(is, reduce.AtomicKind[T]())
+	alone := fetch == nil || g.Worth(n)
+	if err := g.Begin(alone); err != nil {
+		return true, err
+	}
+	if alone {
+		copy(was, to)
+		reduce.Apply(is, to, from)
+	} else {
+		fetchAll(fetch, to, from, was)
+	}
+	g.End(alone)
+	return true, nil
 }
 
 // Swap implements window.Updater.
-func (updater[T]) Swap(dst, src, before []byte) bool {
+func (updater[T]) Swap(dst, src, before []byte, g window.Guard) (bool, error) {
 	size := sizeOf[T]()
 	if reduce.AtomicKind[T]() == reflect.Invalid || len(dst) != size || len(src) != 2*size || len(before) != size {
-		return false
+		return false, nil
+	}
+	if err := g.Begin(false); err != nil {
+		return true, err
 	}
 	two := sliceOf[T](src, 2)
 	was := reduce.CompareAndSwap(addressOf(&dst[0]), uintptr(size), bitsOf(two[0]), bitsOf(two[1]))
 	sliceOf[T](before, 1)[0] = valueOf[T](was)
-	return true
+	g.End(false)
+	return true, nil
 }
 
 // FetchOp combines v with an element of a rank in one atomic step, and returns the element as it was before; §12.3.4
@@ -237,8 +240,10 @@ func (w *Win[T]) FetchOp(op Op[T], v T, rank int, at int64) (T, error) {
 		var zero T
 		return zero, err
 	}
-	if dst, ok := w.there(rank, at, 1); ok && o.fetch != nil {
-		return valueOf[T](o.fetch(addressOf(&dst[0]), bitsOf(v))), nil
+	if dst, ok := w.there(rank, at, 1); ok && o.fetch != nil && w.win.Enter(rank) {
+		before := o.fetch(addressOf(&dst[0]), bitsOf(v))
+		w.win.Leave()
+		return valueOf[T](before), nil
 	}
 	buf := w.pairs.Get().(*[4]T)
 	defer w.pairs.Put(buf)
@@ -259,9 +264,10 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 		return zero, w.comm.opError(call, ErrType,
 			"the elements are %v; they must be numbers of at most 8 bytes, or bool", reflect.TypeFor[T]())
 	}
-	if dst, ok := w.there(rank, at, 1); ok {
-		return valueOf[T](reduce.CompareAndSwap(addressOf(&dst[0]), uintptr(sizeOf[T]()), bitsOf(before),
-			bitsOf(after))), nil
+	if dst, ok := w.there(rank, at, 1); ok && w.win.Enter(rank) {
+		was := reduce.CompareAndSwap(addressOf(&dst[0]), uintptr(sizeOf[T]()), bitsOf(before), bitsOf(after))
+		w.win.Leave()
+		return valueOf[T](was), nil
 	}
 	if rank == ProcNull {
 		return zero, nil
@@ -269,13 +275,13 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 	buf := w.pairs.Get().(*[4]T)
 	defer w.pairs.Put(buf)
 	buf[0], buf[1], buf[2] = before, after, zero
-	mem, far, err := w.win.Operation(call, rank, at, 1)
+	mem, far, err := w.win.Operation(w.ctx, call, rank, at, 1)
 	switch {
 	case err != nil:
 	case far != nil:
-		err = w.win.Swap(call, rank, at, bytesOf(buf[:2]), bytesOf(buf[2:3]))
+		err = w.win.Swap(w.ctx, call, rank, at, bytesOf(buf[:2]), bytesOf(buf[2:3]))
 	default:
-		updater[T]{}.Swap(mem, bytesOf(buf[:2]), bytesOf(buf[2:3]))
+		err = w.win.SwapHere(call, rank, mem, bytesOf(buf[:2]), bytesOf(buf[2:3]))
 	}
 	return buf[2], err
 }

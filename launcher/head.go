@@ -84,14 +84,15 @@ func (r *run) addFleet(start startMessage, hosts []hostPart, server *pmi.Server,
 }
 
 // slurm is the way to the hosts of an allocation: one srun starts all agents, also that of this host, so that Slurm
-// watches all ranks. What srun says while the job runs is said to the user, such as that its time is over.
+// watches all ranks. What srun says is said to the user, such as that the job's time is over, until gorun ends ranks
+// itself: Slurm ends the processes of a step one by one, and gorun may hear of a rank before it hears why.
 func (r *run) slurm(hosts []hostPart, self *reach.Self) *Others {
 	o := reach.SlurmOptions{
 		Self: self, Environ: r.job.Environ, Limit: cmp.Or(r.job.Agents.Patience, DefaultPatience), Log: r.log.Debug,
 		Survive: r.job.Recover,
 		Say: func(line string) {
 			r.post(func() {
-				if r.policy.phase == working {
+				if r.policy.phase < terminating {
 					r.say("%s", line)
 				}
 			})

@@ -1,6 +1,7 @@
 package pml
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -21,7 +22,12 @@ type Board struct {
 	r      *Request // that waits for line's word to be least; nil: none does
 	line   int
 	least  uint64
+	from   []int32 // see AwaitFrom; nil: the member that has the line
 	cookie uint64
+
+	// Holds reports whether other members may wait for what this rank would still do if it called on. It is called with
+	// the engine's lock when the rank has returned; nil: they do not.
+	Holds func() bool
 
 	// For calls by messages, which have a context number of their own.
 	ctx      uint32
@@ -104,9 +110,26 @@ const (
 // Await returns when the word of a line is at least so much. The error is that it may never be: a member has failed,
 // or the engine has.
 func (b *Board) Await(line int, least uint64) error {
+	if b.spin(line, least) {
+		return nil
+	}
+	return b.sleep(nil, line, least, nil)
+}
+
+// AwaitFrom is Await of a word that other members raise, and that cc may end; nil: none. from are ranks of the world,
+// each of which has still to raise the word: the wait ends if one has returned. It is not nil.
+func (b *Board) AwaitFrom(cc context.Context, line int, least uint64, from []int32) error {
+	if b.spin(line, least) {
+		return nil
+	}
+	return b.sleep(cc, line, least, from)
+}
+
+// spin looks at a word for a while, and reports whether it is at least so much.
+func (b *Board) spin(line int, least uint64) bool {
 	word := &b.Lines[line].Word
 	if word.Load() >= least {
-		return nil
+		return true
 	}
 	p := &b.e.pace.policy
 	switch {
@@ -114,7 +137,7 @@ func (b *Board) Await(line int, least uint64) error {
 		for began := (time.Time{}); ; { // most waits are over before the clock is read
 			for range yieldCheck {
 				if yieldProcessor(); word.Load() >= least {
-					return nil
+					return true
 				}
 			}
 			if began.IsZero() {
@@ -126,15 +149,15 @@ func (b *Board) Await(line int, least uint64) error {
 	case p.Most > 0:
 		for range boardSpins {
 			if word.Load() >= least {
-				return nil
+				return true
 			}
 		}
 	}
-	return b.sleep(line, least)
+	return false
 }
 
-// sleep is Await by way of the engine: what comes meanwhile is seen to, and the rank may sleep.
-func (b *Board) sleep(line int, least uint64) error {
+// sleep is AwaitFrom by way of the engine: what comes meanwhile is seen to, and the rank may sleep.
+func (b *Board) sleep(cc context.Context, line int, least uint64, from []int32) error {
 	e := b.e
 	e.lock()
 	defer e.unlock()
@@ -148,13 +171,17 @@ func (b *Board) sleep(line int, least uint64) error {
 		}
 		r := e.requests.take()
 		r.op = opBoard
-		r.buf, r.cctx, r.peer = transport.Mem{}, nil, nil
+		r.buf, r.cctx, r.peer = transport.Mem{}, cc, nil
 		r.state, r.err, r.status = stActive, nil, Status{}
 		e.load.outstanding++
-		b.r, b.line, b.least = r, line, least
+		b.r, b.line, b.least, b.from = r, line, least, from
 		b.Expect(line, least, b.cookie)
 		e.await(r)
+		err := r.err
 		e.requests.putBack(r)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -221,6 +248,8 @@ func (b *Board) failure() error {
 	switch {
 	case i < 0:
 		return nil
+	case string(why) == whyReturned:
+		return &PeerError{int(b.members[i]), ErrReturned}
 	case len(why) > 0:
 		return &BoardError{int(b.members[i]), why}
 	}
@@ -264,14 +293,25 @@ func (b *Board) end(err error) {
 		b.err = err
 	}
 	b.Forget()
-	b.endWait()
+	b.endWait(nil)
 }
 
-// endWait ends the wait.
-func (b *Board) endWait() {
+// endWait ends the wait. Without an error the one who waits looks why.
+func (b *Board) endWait(err error) {
 	if r := b.r; r != nil {
 		b.r = nil
-		b.e.complete(r, nil)
+		b.e.complete(r, err)
+	}
+}
+
+// cancel is called when the context of r, which waits at a board, has ended.
+func (s *boards) cancel(e *Engine, r *Request, why error) {
+	for _, b := range s.all {
+		if b.r == r {
+			b.r = nil
+			b.Forget()
+			e.endCancelled(r, why)
+		}
 	}
 }
 
@@ -390,7 +430,7 @@ func (s *boards) reached(cookie uint64) {
 				b.drop(r)
 			}
 		}
-		b.endWait()
+		b.endWait(nil)
 	}
 }
 

@@ -16,6 +16,9 @@ func (r *Request) Cancel() error {
 	if r.state != stActive && r.state != stDone {
 		return r.checkWaitable()
 	}
+	if r.op == opProxy {
+		return errProxyNotCancelled
+	}
 	if r.op == opRounds {
 		return errNotCancelled
 	}
@@ -38,6 +41,10 @@ func (e *Engine) cancel(r *Request, why error) {
 		r.cancelBoth(e.path, why)
 	case r.op == opRounds:
 		e.schedules.cancel(r, why)
+	case r.op == opBoard:
+		e.boards.cancel(e, r, why)
+	case r.op == opProxy:
+		e.cancelProxy(r, why)
 	case r.op == opProbe:
 		e.probers = without(e.probers, r)
 		e.endCancelled(r, why)

@@ -33,8 +33,11 @@ func (p *peer) blocking(r *Request) uint8 {
 	return wire.Blocking | wire.NoCredit
 }
 
-// sending returns the send of an Isendrecv that is under way, and any other request as it is.
+// sending returns the send of an Isendrecv that is under way, what a proxy is for, and any other request as it is.
 func (r *Request) sending() *Request {
+	if r.op == opProxy && r.proxied != nil {
+		return r.proxied
+	}
 	if r.op == opRecv && r.other != nil {
 		return r.other
 	}
@@ -149,6 +152,9 @@ func (w *waitFor) asksUnmatched() bool {
 }
 
 func (r *Request) isUnmatched() bool {
+	if r.op == opProxy && r.proxied != nil {
+		r = r.proxied
+	}
 	return r.op == opRecv && r.state == stActive && r.transfer == nil
 }
 
@@ -160,7 +166,7 @@ func (l *linkPath) awaitsUnmatched(w *waitFor) bool {
 	}
 	for _, posted := range l.table.Receives() {
 		r := posted.Owner.(*Request)
-		if r.w != nil || r.done != nil || r.rounds != nil {
+		if r.w != nil || r.done != nil || r.rounds != nil || r.proxy != nil {
 			return true
 		}
 	}

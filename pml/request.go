@@ -35,6 +35,7 @@ const (
 	opBoard
 	opEarly // fetches a message before it is matched
 	opLost  // an operation of a Tagged device of which no caller hears
+	opProxy // another request for an operation
 )
 
 // reqState is where a request is. Who owns it:
@@ -100,6 +101,8 @@ type extras struct {
 	pieces     *pieces       // nil: the message is one piece of memory
 	then       Follower      // hears of the end of a message of a window; nil: nobody does, or it is another's
 	window     *Window       // counts the message as one that moves; nil: none does
+	proxy      *Request      // is done when this request is; nil: there is none
+	proxied    *Request      // of a proxy, the request that it is for
 	tagged     *taggedOp
 }
 
@@ -168,6 +171,9 @@ func (e *Engine) complete(r *Request, err error) {
 	if r.extra && r.done != nil {
 		close(r.done)
 		e.wait.followers--
+	}
+	if r.extra && r.proxy != nil {
+		r.endProxy()
 	}
 	if r.detached {
 		r.detached = false

@@ -132,7 +132,9 @@ func (l *linkPath) awaited(yield func(rank int32)) {
 	}
 	for _, b := range l.e.boards.all {
 		if b.r != nil {
-			yield(b.members[b.owner(b.line)])
+			for _, rank := range b.raisers() {
+				yield(rank)
+			}
 		}
 	}
 }
@@ -194,14 +196,39 @@ func (s *boards) returned(rank int32, err error) {
 		if b.r == nil || b.Lines[b.line].Word.Load() >= b.least {
 			continue
 		}
-		if i := b.owner(b.line); b.members[i] == rank {
-			b.fail(i, err)
+		switch {
+		case !slices.Contains(b.raisers(), rank):
+		case b.from == nil:
+			b.fail(slices.Index(b.members, rank), err)
+		default: // others may go on with what this rank does not wait for
+			b.Forget()
+			b.endWait(err)
 		}
 	}
 }
 
-// owner is the member that raises the word of a line.
-func (b *Board) owner(line int) int { return line * len(b.members) / len(b.Lines) }
+// raisers are the ranks of the world that have still to raise the word that is waited for.
+func (b *Board) raisers() []int32 {
+	if b.from != nil {
+		return b.from
+	}
+	owner := b.line * len(b.members) / len(b.Lines)
+	return b.members[owner:][:1]
+}
+
+// whyReturned is what a board is told of a member that has returned while others wait for it.
+const whyReturned = "it has returned"
+
+// leave is called when this rank makes no call any more: a member that waits for one would wait for ever.
+func (s *boards) leave(e *Engine) {
+	for _, b := range s.all {
+		if b.Holds != nil && b.Holds() {
+			me := int32(e.cfg.Rank)
+			b.Fail(slices.Index(b.members, me), []byte(whyReturned))
+			b.end(&PeerError{int(me), ErrReturned})
+		}
+	}
+}
 
 // Return is called when this rank makes no call any more and has nothing under way. Ranks that wait for it hear of
 // that. The engine still reads the packets of others until it is closed: ranks of one process end one by one, and the
@@ -210,6 +237,8 @@ func (e *Engine) Return() {
 	e.lock()
 	defer e.unlock()
 	e.links.vigil.returned, e.load.ended = true, true
+	e.boards.leave(e)
+	e.windows.returned()
 	e.wait.isNot() // it may be armed for what is urgent alone
 	for _, p := range e.links.peers {
 		if p != nil {
@@ -217,6 +246,14 @@ func (e *Engine) Return() {
 		}
 	}
 	e.arm()
+}
+
+// Gone says why a rank of the world makes no call any more: it has failed, or this rank has heard that it has returned.
+// nil: neither is known.
+func (e *Engine) Gone(rank int) error {
+	e.lock()
+	defer e.unlock()
+	return e.path.gone(int32(rank))
 }
 
 // inVain says why a message with that context and tag will not come from, or go to, a rank; nil: it may.

@@ -139,8 +139,15 @@ func (l *linkPath) awaitedThings() (all []Awaited) {
 		}
 	}
 	for _, b := range l.e.boards.all {
-		if b.r != nil {
-			all = append(all, Awaited{What: AwaitsWord, Rank: b.members[b.owner(b.line)]})
+		if b.r == nil {
+			continue
+		}
+		by := b.raisers()
+		if len(by) == 0 {
+			by = []int32{AnySource}
+		}
+		for _, rank := range by {
+			all = append(all, Awaited{What: AwaitsWord, Rank: rank})
 		}
 	}
 	return all

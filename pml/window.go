@@ -24,6 +24,7 @@ type Handler interface {
 	// handled before.
 	Handle(source int32, msg []byte) (again bool)
 	Failed(rank int32, err error) // a rank of the world has failed, or this engine has been closed
+	Returned()                    // this rank makes no call any more
 }
 
 // Follower hears that a message of Window.Send or Window.Recv is over, as Handler does.
@@ -102,11 +103,10 @@ func (w *Window) Send(dest int, tag int32, buf []byte, f Follower) {
 	w.start(r, f)
 }
 
-// Reply sends a short message of which nobody hears any more.
-func (w *Window) Reply(dest int, tag int32, buf []byte) {
-	if !w.e.links.sendNow(w.ctx, dest, tag, buf) {
-		w.Send(dest, tag, append([]byte(nil), buf...), nil)
-	}
+// SendNow sends a short message if that is possible at once, and reports whether it has: then buf is the caller's
+// again.
+func (w *Window) SendNow(dest int, tag int32, buf []byte) (sent bool) {
+	return w.e.links.sendNow(w.ctx, dest, tag, buf)
 }
 
 // Recv receives a message, as Send sends one.
@@ -194,6 +194,13 @@ func (s *windows) failed(e *Engine, rank int32, err error) {
 		r.then, r.extra = failedPeer{w}, true
 		r.status, r.err = Status{Source: rank}, err
 		s.over(e, r)
+	}
+}
+
+// returned tells the windows that this rank makes no call any more.
+func (s *windows) returned() {
+	for _, w := range s.open {
+		w.handle.Returned()
 	}
 }
 

@@ -1,6 +1,7 @@
 package rma
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -32,20 +33,49 @@ const (
 // exposure epoch allows theirs at this rank. A method that returns an error has changed nothing. The error says which
 // epoch is open, and which call is due.
 type Epochs struct {
+	Self int32 // this rank, whose own memory must not be locked by it while it is exposed (§12.5.3)
+
 	access access
-	group  []int32        // of Start, sorted. Invariant: not nil ⇒ access is accessStarted
-	locks  map[int32]Mode // Invariant: not empty ⇔ access is accessLocked
-	posted []int32        // of Post, sorted; nil: there is no exposure epoch
+	group  []int32 // of Start, sorted. Invariant: not nil ⇒ access is accessStarted
+	locks  []held  // sorted by rank. Invariant: not empty ⇔ access is accessLocked
+	posted []int32 // of Post, sorted; nil: there is no exposure epoch
+
+	// A Lock or LockAll that has not returned yet does not have its locks (held.asked). Other goroutines call methods
+	// meanwhile.
+	askedAll bool // Invariant: access is accessAll
+}
+
+// held is a lock of another rank.
+type held struct {
+	rank  int32
+	mode  Mode
+	asked bool // its Lock has not returned
+}
+
+// find returns the place of a rank's lock in locks, and the lock; of no mode: there is none.
+func (e *Epochs) find(rank int32) (at int, has held) {
+	at, found := slices.BinarySearchFunc(e.locks, rank, func(h held, rank int32) int { return cmp.Compare(h.rank, rank) })
+	if found {
+		has = e.locks[at]
+	}
+	return at, has
+}
+
+func (e *Epochs) mode(rank int32) Mode {
+	_, has := e.find(rank)
+	return has.mode
 }
 
 // All reports whether operations at all ranks are allowed, and nothing is to be noted of one.
-func (e *Epochs) All() bool { return e.access == accessAll || e.access == accessFenced }
+func (e *Epochs) All() bool { return e.LockedAll() || e.access == accessFenced }
 
 // Operation notes an operation at a rank of the window.
 func (e *Epochs) Operation(rank int32) error {
 	switch e.access {
-	case accessAll, accessFenced:
+	case accessFenced:
 		return nil
+	case accessAll:
+		return e.returned(rank)
 	case accessFence:
 		e.access = accessFenced
 		return nil
@@ -56,12 +86,24 @@ func (e *Epochs) Operation(rank int32) error {
 		}
 		return nil
 	case accessLocked:
-		if e.locks[rank] == Unlocked {
+		if e.mode(rank) == Unlocked {
 			return fmt.Errorf("rank %d is not locked; %s", rank, e.open("Lock"))
 		}
-		return nil
+		return e.returned(rank)
 	}
 	return fmt.Errorf("%s", e.open("Fence, Start, Lock or LockAll"))
+}
+
+// returned reports that the Lock of a rank, or LockAll, has not returned.
+func (e *Epochs) returned(rank int32) error {
+	switch {
+	case e.askedAll:
+		return fmt.Errorf("LockAll has not returned yet; wait for it first")
+	}
+	if _, has := e.find(rank); has.asked {
+		return fmt.Errorf("Lock of rank %d has not returned yet; wait for it first", rank)
+	}
+	return nil
 }
 
 // open says which access epoch is open, and which call is due: opener, which opens the epoch that the caller needs, or
@@ -76,15 +118,17 @@ func (e *Epochs) open(opener string) string {
 		return fmt.Sprintf("Start has opened an epoch for %s; call Complete first", list(e.group))
 	case accessLocked:
 		var ranks []int32
-		for r := range e.locks {
-			ranks = append(ranks, r)
+		for _, h := range e.locks {
+			ranks = append(ranks, h.rank)
 		}
-		slices.Sort(ranks)
-		if opener != "Lock" {
-			opener = "Unlock"
+		if opener == "Lock" {
+			return fmt.Sprintf("Lock has opened an epoch at %s; call Lock for this rank too", list(ranks))
 		}
-		return fmt.Sprintf("Lock has opened an epoch at %s; call %s first", list(ranks), opener)
+		return fmt.Sprintf("Lock has opened an epoch at %s; call Unlock first", list(ranks))
 	case accessAll:
+		if e.askedAll {
+			return "LockAll has not returned yet; wait for it first"
+		}
 		return "LockAll has opened an epoch; call UnlockAll first"
 	}
 	return fmt.Sprintf("no epoch is open; call %s first", opener)
@@ -130,14 +174,16 @@ func (e *Epochs) Complete() (group []int32, err error) {
 	return group, nil
 }
 
-// Post opens an exposure epoch for the ranks of a group; §12.5.2. Memory that is locked must not be exposed (§12.5.3),
-// and LockAll locks the caller's own memory too.
+// Post opens an exposure epoch for the ranks of a group; §12.5.2. LockAll locks the caller's own memory too.
 func (e *Epochs) Post(group []int32) error {
 	switch {
 	case e.posted != nil:
 		return fmt.Errorf("Post has opened an epoch for %s already; call Wait first", list(e.posted))
 	case e.access == accessFenced || e.access == accessAll:
 		return fmt.Errorf("%s", e.open(""))
+	case e.mode(e.Self) != Unlocked:
+		return fmt.Errorf("the caller has %v of its own memory, which Post would expose; call Unlock first",
+			e.mode(e.Self))
 	}
 	e.posted = sorted(group)
 	return nil
@@ -166,27 +212,58 @@ func (e *Epochs) Lock(rank int32, m Mode) error {
 		if err := e.idle(); err != nil {
 			return err
 		}
-	} else if has := e.locks[rank]; has != Unlocked {
+	} else if err := e.returned(rank); err != nil {
+		return err
+	} else if has := e.mode(rank); has != Unlocked {
 		return fmt.Errorf("the caller has %v of rank %d already; call Unlock first", has, rank)
 	}
-	if e.locks == nil {
-		e.locks = map[int32]Mode{}
+	if rank == e.Self && e.posted != nil {
+		return fmt.Errorf("Post has exposed this rank's own memory to %s; call Wait first", list(e.posted))
 	}
-	e.access = accessLocked
-	e.locks[rank] = m
+	at, _ := e.find(rank)
+	e.access, e.locks = accessLocked, slices.Insert(e.locks, at, held{rank, m, true})
 	return nil
+}
+
+// LockReturns is called when the Lock of a rank is about to return. has: with the lock; otherwise there is no epoch.
+func (e *Epochs) LockReturns(rank int32, has bool) {
+	at, h := e.find(rank)
+	switch {
+	case h.mode == Unlocked:
+	case has:
+		e.locks[at].asked = false
+	default:
+		e.unlocked(at)
+	}
+}
+
+func (e *Epochs) unlocked(at int) {
+	if e.locks = slices.Delete(e.locks, at, at+1); len(e.locks) == 0 && e.access == accessLocked {
+		e.access = accessNone
+	}
 }
 
 // Unlock ends the epoch of Lock at a rank, and returns the lock's mode.
 func (e *Epochs) Unlock(rank int32) (Mode, error) {
-	m := e.locks[rank]
-	if m == Unlocked {
-		return m, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
+	at, h := e.find(rank)
+	if h.mode == Unlocked {
+		return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
 	}
-	if delete(e.locks, rank); len(e.locks) == 0 {
-		e.access = accessNone
+	if err := e.returned(rank); err != nil {
+		return Unlocked, err
 	}
-	return m, nil
+	e.unlocked(at)
+	return h.mode, nil
+}
+
+// Locked are the ranks of which Lock has got the lock.
+func (e *Epochs) Locked() (all []int) {
+	for _, h := range e.locks {
+		if !h.asked {
+			all = append(all, int(h.rank))
+		}
+	}
+	return all
 }
 
 // LockAll opens an access epoch at all ranks; §12.5.3.
@@ -197,17 +274,30 @@ func (e *Epochs) LockAll() error {
 	if e.posted != nil { // see Post
 		return fmt.Errorf("Post has opened an epoch for %s; call Wait first", list(e.posted))
 	}
-	e.access = accessAll
+	e.access, e.askedAll = accessAll, true
 	return nil
 }
 
-// LockedAll reports whether LockAll has opened the access epoch.
-func (e *Epochs) LockedAll() bool { return e.access == accessAll }
+// LockAllReturns is called when LockAll is about to return. has: with the locks; otherwise there is no epoch.
+func (e *Epochs) LockAllReturns(has bool) {
+	if e.askedAll = false; !has && e.access == accessAll {
+		e.access = accessNone
+	}
+}
+
+// LockedAll reports whether LockAll has opened the access epoch, and has returned.
+func (e *Epochs) LockedAll() bool { return e.access == accessAll && !e.askedAll }
+
+// LocksAll reports whether LockAll has been called: it has all locks, or is to get them.
+func (e *Epochs) LocksAll() bool { return e.access == accessAll }
 
 // UnlockAll ends the epoch of LockAll.
 func (e *Epochs) UnlockAll() error {
 	if e.access != accessAll {
 		return fmt.Errorf("LockAll has opened no epoch; %s", e.open("LockAll"))
+	}
+	if e.askedAll {
+		return e.returned(0)
 	}
 	e.access = accessNone
 	return nil
@@ -215,16 +305,22 @@ func (e *Epochs) UnlockAll() error {
 
 // Flush reports why operations at a rank cannot be flushed, which is for epochs of Lock and LockAll; §12.5.4.
 func (e *Epochs) Flush(rank int32) error {
-	if e.access == accessAll || e.locks[rank] != Unlocked {
-		return nil
+	switch {
+	case e.access == accessAll || e.mode(rank) != Unlocked:
+		return e.returned(rank)
+	case e.access == accessLocked:
+		return fmt.Errorf("rank %d is not locked; %s", rank, e.open("Lock"))
 	}
-	return fmt.Errorf("neither Lock nor LockAll has opened an epoch at rank %d; %s", rank, e.open("Lock"))
+	return fmt.Errorf("neither Lock nor LockAll has opened an epoch at rank %d; %s", rank, e.open("Lock or LockAll"))
 }
 
 // FlushAll is Flush of all ranks at which an epoch is open.
 func (e *Epochs) FlushAll() error {
-	if e.access == accessAll || e.access == accessLocked {
+	switch e.access {
+	case accessLocked:
 		return nil
+	case accessAll:
+		return e.returned(0)
 	}
 	return fmt.Errorf("neither Lock nor LockAll has opened an epoch; %s", e.open("Lock or LockAll"))
 }

@@ -17,11 +17,18 @@ type epochsModel struct {
 	group  []int32 // of accessStarted
 	locks  map[int32]Mode
 	posted []int32 // nil: there is no exposure epoch
+
+	asked    map[int32]bool // ranks whose Lock has not returned
+	askedAll bool           // LockAll has not
 }
+
+// self is this rank in the tests.
+const self = 1
 
 // allows has a column for each access epoch, in the order of the constants, and one for the time in which there is an
 // exposure epoch. "y": the call is allowed, "-": it is not, "g": for ranks of the group, "l": for ranks that are
-// locked, "f": for the others, "p": the call needs the exposure epoch.
+// locked, "f": for the others, "p": the call needs the exposure epoch. In addition a Lock or LockAll that has not
+// returned allows none of "l" and "y" that need its lock, and a rank's own memory is not both locked and exposed.
 var allows = map[string]struct{ access, posted string }{
 	// access epoch: none, Fence, Fence with operations, Start, Lock, LockAll
 	"Operation": {"- y y g l y", "y"},
@@ -37,6 +44,9 @@ var allows = map[string]struct{ access, posted string }{
 	"Flush":     {"- - - - l y", "y"}, // §12.5.4
 	"FlushAll":  {"- - - - y y", "y"},
 	"Free":      {"y y y - - -", "-"}, // §12.2.5
+
+	"Lock returns": {"y y y y y y", "y"}, "Lock fails": {"y y y y y y", "y"},
+	"LockAll returns": {"y y y y y y", "y"}, "LockAll fails": {"y y y y y y", "y"},
 }
 
 // says has the words of a refusal: the open epoch's, and the call that ends it.
@@ -53,7 +63,7 @@ var says = [...]struct{ open, due string }{
 var opens = map[string]string{
 	"Operation": "call Fence, Start, Lock or LockAll first", "Complete": "call Start first",
 	"Unlock":    "call Lock first",
-	"UnlockAll": "call LockAll first", "Flush": "call Lock first", "FlushAll": "call Lock or LockAll first",
+	"UnlockAll": "call LockAll first", "Flush": "call Lock or LockAll first", "FlushAll": "call Lock or LockAll first",
 	"Posted": "call Post first",
 }
 
@@ -72,6 +82,12 @@ func (m *epochsModel) allowed(c epochsCall) (ok bool, words []string) {
 	switch has := m.locks[c.rank]; {
 	case c.name == "Lock" && c.mode != Shared && c.mode != Exclusive:
 		return false, []string{fmt.Sprintf("%d is no kind of lock", c.mode), "use Shared or Exclusive"}
+	case m.askedAll && cell == "y" && slices.Contains([]string{"Operation", "UnlockAll", "Flush", "FlushAll"}, c.name):
+		return false, []string{"LockAll has not returned yet; wait for it first"}
+	case m.asked[c.rank] && (cell == "l" || cell == "f"):
+		return false, []string{fmt.Sprintf("Lock of rank %d has not returned yet; wait for it first", c.rank)}
+	case c.name == "Lock" && c.rank == self && m.posted != nil && cell != "-":
+		return false, []string{"Post has exposed this rank's own memory to " + list(m.posted), "call Wait first"}
 	case row.posted == "p" && m.posted == nil:
 		return false, []string{"Post has opened no epoch", opens[c.name]}
 	case row.posted == "-" && m.posted != nil:
@@ -79,22 +95,24 @@ func (m *epochsModel) allowed(c epochsCall) (ok bool, words []string) {
 			return false, nil
 		}
 		return false, []string{"Post has opened an epoch for " + list(m.posted), "call Wait first"}
+	case c.name == "Post" && m.locks[self] != Unlocked:
+		return false, []string{fmt.Sprintf("%v of its own memory", m.locks[self]), "call Unlock first"}
 	case cell == "f" && has != Unlocked:
 		return false, []string{fmt.Sprintf("%v of rank %d", has, c.rank), "call Unlock first"}
 	case cell == "l" && has == Unlocked:
 		return false, []string{fmt.Sprintf("rank %d", c.rank), says[m.access].open,
 			list(slices.Sorted(maps.Keys(m.locks))),
-			"call Lock first"}
+			"call Lock for this rank too"}
 	case cell == "g" && !slices.Contains(m.group, c.rank):
 		return false, []string{fmt.Sprintf("rank %d", c.rank), "Start", list(m.group), "call Complete first"}
 	case cell == "-":
-		due := says[m.access].due
-		if c.name == "Flush" && m.access == accessLocked {
-			due = "call Lock first"
+		open, due := says[m.access].open, says[m.access].due
+		if m.askedAll {
+			open, due = "LockAll has not returned yet", "wait for it first"
 		} else if due == "" {
 			due = opens[c.name]
 		}
-		return false, []string{says[m.access].open, due}
+		return false, []string{open, due}
 	}
 	return true, nil
 }
@@ -121,13 +139,24 @@ func (m *epochsModel) step(c epochsCall) {
 	case "Posted":
 		m.posted = nil
 	case "Lock":
-		m.access, m.locks[c.rank] = accessLocked, c.mode
-	case "Unlock":
-		if delete(m.locks, c.rank); len(m.locks) == 0 {
-			m.access = accessNone
+		m.access, m.locks[c.rank], m.asked[c.rank] = accessLocked, c.mode, true
+	case "Lock fails", "Unlock":
+		if c.name == "Unlock" || m.asked[c.rank] {
+			delete(m.asked, c.rank)
+			if delete(m.locks, c.rank); len(m.locks) == 0 {
+				m.access = accessNone
+			}
 		}
+	case "Lock returns":
+		delete(m.asked, c.rank)
 	case "LockAll":
-		m.access = accessAll
+		m.access, m.askedAll = accessAll, true
+	case "LockAll fails":
+		if m.askedAll {
+			m.access, m.askedAll = accessNone, false
+		}
+	case "LockAll returns":
+		m.askedAll = false
 	}
 }
 
@@ -159,6 +188,16 @@ func (c epochsCall) call(e *Epochs) (got any, err error) {
 		return nil, e.Lock(c.rank, c.mode)
 	case "Unlock":
 		return e.Unlock(c.rank)
+	case "Lock returns", "Lock fails":
+		if _, h := e.find(c.rank); h.asked {
+			e.LockReturns(c.rank, c.name == "Lock returns")
+		}
+		return nil, nil
+	case "LockAll returns", "LockAll fails":
+		if e.askedAll {
+			e.LockAllReturns(c.name == "LockAll returns")
+		}
+		return nil, nil
 	case "LockAll":
 		return nil, e.LockAll()
 	case "UnlockAll":
@@ -185,17 +224,29 @@ func (m *epochsModel) result(c epochsCall) any {
 }
 
 func (m *epochsModel) String() string {
-	return fmt.Sprintf("access %d, group %v, locks %v, posted %v %v", m.access, m.group, m.locks, m.posted != nil,
-		m.posted)
+	return fmt.Sprintf("access %d, group %v, locks %v, posted %v %v, asked %v %v", m.access, m.group, m.locks,
+		m.posted != nil, m.posted, m.asked, m.askedAll)
 }
 
-func (e *Epochs) asModel() *epochsModel { return &epochsModel{e.access, e.group, e.locks, e.posted} }
+func (e *Epochs) asModel() *epochsModel {
+	locks, asked := map[int32]Mode{}, map[int32]bool{}
+	for _, h := range e.locks {
+		if locks[h.rank] = h.mode; h.asked {
+			asked[h.rank] = true
+		}
+	}
+	return &epochsModel{e.access, e.group, locks, e.posted, asked, e.askedAll}
+}
 
 func (m *epochsModel) clone() *epochsModel {
 	c := *m
 	c.group, c.locks, c.posted = slices.Clone(m.group), maps.Clone(m.locks), slices.Clone(m.posted)
+	c.asked = maps.Clone(m.asked)
 	if c.locks == nil {
 		c.locks = map[int32]Mode{}
+	}
+	if c.asked == nil {
+		c.asked = map[int32]bool{}
 	}
 	return &c
 }
@@ -223,9 +274,10 @@ func both(t *testing.T, e *Epochs, m *epochsModel, c epochsCall) {
 	if now := e.asModel().clone().String(); now != m.String() {
 		t.Fatalf("%s: after %+v, of which the error is %v: %s, want %s", before, c, err, now, m)
 	}
-	lockedAll := m.access == accessAll
-	if e.All() != (lockedAll || m.access == accessFenced) || e.LockedAll() != lockedAll {
-		t.Fatalf("%s: All is %v and LockedAll %v", m, e.All(), e.LockedAll())
+	lockedAll := m.access == accessAll && !m.askedAll
+	if e.All() != (lockedAll || m.access == accessFenced) || e.LockedAll() != lockedAll ||
+		e.LocksAll() != (m.access == accessAll) {
+		t.Fatalf("%s: All is %v, LockedAll %v and LocksAll %v", m, e.All(), e.LockedAll(), e.LocksAll())
 	}
 }
 
@@ -233,7 +285,7 @@ func both(t *testing.T, e *Epochs, m *epochsModel, c epochsCall) {
 func calls(n int32) (all []epochsCall) {
 	for name := range allows {
 		switch name {
-		case "Operation", "Unlock", "Flush":
+		case "Operation", "Unlock", "Flush", "Lock returns", "Lock fails":
 			for r := range n {
 				all = append(all, epochsCall{name: name, rank: r})
 			}
@@ -264,22 +316,26 @@ func calls(n int32) (all []epochsCall) {
 // epoch and the call that is due, and changes nothing.
 func TestEpochs(t *testing.T) {
 	all := calls(3)
-	start := &epochsModel{locks: map[int32]Mode{}}
+	start := (&epochsModel{}).clone()
 	frontier, seen := []*epochsModel{start}, map[string]bool{start.String(): true}
 	for ; len(frontier) > 0; frontier = frontier[1:] {
 		for _, c := range all {
 			m := frontier[0].clone()
 			has := m.clone()
-			both(t, &Epochs{has.access, has.group, has.locks, has.posted}, m, c)
+			var locks []held
+			for _, rank := range slices.Sorted(maps.Keys(has.locks)) {
+				locks = append(locks, held{rank, has.locks[rank], has.asked[rank]})
+			}
+			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll}, m, c)
 			if s := m.String(); !seen[s] {
 				seen[s] = true
 				frontier = append(frontier, m)
 			}
 		}
 	}
-	// None, two of Fence, a group of 8, locks of 3³-1, all; each with no exposure epoch or a group of 8. An exposure
-	// epoch excludes LockAll.
-	if want := (1+2+8+26)*9 + 1; len(seen) != want {
+	// None, two of Fence, a group of 8; each with no exposure epoch or a group of 8. Locks, of which each may have
+	// returned, are 5³-1, or 5²-1 in the time of an exposure epoch, which excludes one rank and LockAll.
+	if want := (1+2+8)*9 + 124 + 24*8 + 2; len(seen) != want {
 		t.Errorf("the calls reach %d states, want %d", len(seen), want)
 	}
 }
@@ -290,7 +346,7 @@ func TestEpochsRandom(t *testing.T) {
 	slices.SortFunc(all, func(a, b epochsCall) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 12))
-		e, m := &Epochs{}, &epochsModel{locks: map[int32]Mode{}}
+		e, m := &Epochs{Self: self}, (&epochsModel{}).clone()
 		for range 300 {
 			both(t, e, m, all[rng.IntN(len(all))])
 		}

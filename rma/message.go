@@ -21,11 +21,12 @@ const (
 	Lock          // answer when the rank that asks has the lock, of Mode
 	Unlock        // answer as to Flush, and let the lock go
 	Flush         // answer when all earlier requests of the rank are done
+	Abandon       // the rank makes no call any more, and has the lock
 	kindEnd
 )
 
 var kindNames = [kindEnd]string{"none", "info", "put", "put-alone", "get", "update", "fetch", "swap", "lock", "unlock",
-	"flush"}
+	"flush", "abandon"}
 
 func (k Kind) String() string {
 	if k < kindEnd {
@@ -53,11 +54,20 @@ type Request struct {
 // LockFirst is added to a Mode: see Asked.First.
 const LockFirst = 1 << 7
 
-// RequestSize is the length of a request without its elements, and AnswerSize that of an answer: an Answer, and 7 bytes
-// that are 0.
+// RequestSize is the length of a request without its elements, and AnswerSize the length of an answer without its: an
+// Answer, 3 bytes that are 0, and in 4 bytes the rank of the world that PeerFailed and Returned are about, or 0.
 const (
 	RequestSize = 24
 	AnswerSize  = 8
+)
+
+// A rank keeps these limits towards each other rank, and can then have as much under way as it likes. A rank that
+// exceeds them twice over is none of ours.
+const (
+	// MovesMost is how many requests of PutAlone and Get a rank sends after the last Flush that has been answered.
+	MovesMost = 4096
+	// AsksMost is how many requests of a rank have not been answered, Lock and the others each.
+	AsksMost = 1024
 )
 
 // Append writes the request.
@@ -95,6 +105,7 @@ const (
 	Outside           // the elements are outside the window
 	Senseless         // the request cannot be
 	PeerFailed        // a rank has failed that had the lock
+	Returned          // a rank has returned that had the lock
 	answerEnd
 )
 

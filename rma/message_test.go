@@ -20,12 +20,12 @@ func TestRequestBytes(t *testing.T) {
 	if len(want) != RequestSize || AnswerSize != 8 {
 		t.Errorf("RequestSize is %d and AnswerSize %d", RequestSize, AnswerSize)
 	}
-	for i, k := range []Kind{0, Info, Put, PutAlone, Get, Update, Fetch, Swap, Lock, Unlock, Flush, kindEnd} {
+	for i, k := range []Kind{0, Info, Put, PutAlone, Get, Update, Fetch, Swap, Lock, Unlock, Flush, Abandon, kindEnd} {
 		if int(k) != i {
 			t.Errorf("%v is %d, want %d", k, k, i)
 		}
 	}
-	for i, a := range []Answer{Done, Outside, Senseless, PeerFailed, answerEnd} {
+	for i, a := range []Answer{Done, Outside, Senseless, PeerFailed, Returned, answerEnd} {
 		if int(a) != i {
 			t.Errorf("answer %d is %d", i, a)
 		}
@@ -57,7 +57,7 @@ func TestRequestRoundTrip(t *testing.T) {
 			t.Errorf("kind %d is named %q", kind, name)
 		}
 	}
-	if name := kindEnd.String(); name != "kind(11)" {
+	if name := kindEnd.String(); name != "kind(12)" {
 		t.Errorf("a kind that is none is named %q", name)
 	}
 }
@@ -76,7 +76,7 @@ func TestRequestRefused(t *testing.T) {
 		b    byte
 		text string
 	}{
-		{0, 0, "of kind 0"}, {0, byte(kindEnd), "of kind 11"}, {0, 255, "of kind 255"},
+		{0, 0, "of kind 0"}, {0, byte(kindEnd), "of kind 12"}, {0, 255, "of kind 255"},
 		{2, 1, "reserved bytes 0x0100"}, {2, 128, "reserved bytes 0x8000"}, {3, 1, "reserved bytes 0x0001"},
 		{3, 255, "reserved bytes 0x00ff"},
 		{7, 0x80, "with tag -2147483647"}, {15, 0x80, "from element -9223372036854775806 on"},

@@ -22,7 +22,7 @@ type Asked struct {
 }
 
 // asksMost is how many requests of one rank wait at most.
-const asksMost = 1024
+const asksMost = 2 * AsksMost
 
 // Ask is called when a rank asks for the lock. It reports whether the request can be: if not, nothing has
 // changed.

@@ -302,7 +302,8 @@ var mayWait = map[string]string{
 	"internal/procs/cleaner.go":       "the cleaner, a process of its own, waits for a killed process's last write",
 	"internal/procs/group.go":         "an interrupted build waits for its killed compilers, another's children",
 	"internal/procs/orphans_linux.go": "the end of a job, and the cleaner, wait for the ends of killed processes",
-	"internal/window/lock.go":         "where another goroutine sleeps at the board; a guard whose holder lost its CPU",
+	"internal/window/guard.go":        "for a rank that has lost its CPU in memory that it updates",
+	"internal/window/lock.go":         "where another goroutine sleeps at the board, or a member has failed",
 	"transport/shm/cut_linux.go":      "a goroutine of the device, Close, or a failed call, until a peer's copy is over",
 }
 

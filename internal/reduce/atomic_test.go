@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"unsafe"
@@ -334,14 +335,14 @@ func TestRecognizeMaxWithoutNaN(t *testing.T) {
 // An operator of complex128, which has no Fetcher, is recognized by its results too.
 func TestRecognizeComplex(t *testing.T) {
 	for a := range Atomics {
-		f := ComplexOf(a)
-		if want := a == AtomicSum || a == AtomicProd || a == AtomicReplace || a == AtomicNoOp; (f != nil) != want {
-			t.Errorf("%v has a loop of complex128: %v, want %v", a, f != nil, want)
+		has := Has[complex128](a)
+		if want := a == AtomicSum || a == AtomicProd || a == AtomicReplace || a == AtomicNoOp; has != want {
+			t.Errorf("%v combines complex128: %v, want %v", a, has, want)
 		}
-		if f == nil {
+		if !has {
 			continue
 		}
-		if got, ok := RecognizeComplex(f); !ok || got != a {
+		if got, ok := RecognizeComplex(func(inout, in []complex128) { Apply(a, inout, in) }); !ok || got != a {
 			t.Errorf("%v is recognized as %v, %v", a, got, ok)
 		}
 	}
@@ -361,6 +362,57 @@ func TestRecognizeComplex(t *testing.T) {
 			}
 		}); ok {
 			t.Errorf("%s is recognized as %v", name, a)
+		}
+	}
+}
+
+// Apply gives the results of so many atomic steps, and there is one for each Fetcher.
+func TestApply(t *testing.T) {
+	applies[int8](t)
+	applies[int16](t)
+	applies[int32](t)
+	applies[int64](t)
+	applies[uint8](t)
+	applies[uint16](t)
+	applies[uint32](t)
+	applies[uint64](t)
+	applies[float32](t)
+	applies[float64](t)
+	applies[complex64](t)
+	applies[bool](t)
+	for a := range Atomics + 2 {
+		if Has[string](a) || Has[unsafe.Pointer](a) || Has[[2]int](a) || a >= Atomics && Has[int](a) {
+			t.Errorf("there is an operator %d of other elements", a)
+		}
+	}
+}
+
+func applies[T comparable](t *testing.T) {
+	kind := AtomicKind[T]()
+	samples := Samples(kind)
+	var x, y []T
+	for _, a := range samples {
+		for _, b := range samples {
+			x, y = append(x, *(*T)(unsafe.Pointer(&a))), append(y, *(*T)(unsafe.Pointer(&b)))
+		}
+	}
+	for a := range Atomics {
+		f := FetcherOf(a, kind)
+		if (f != nil) != Has[T](a) {
+			t.Errorf("%v of %v: a Fetcher %v, Has %v", a, kind, f != nil, Has[T](a))
+		}
+		if f == nil {
+			continue
+		}
+		got, want := slices.Clone(x), slices.Clone(x)
+		Apply(a, got, y)
+		for i := range want {
+			var operand uint64
+			*(*T)(unsafe.Pointer(&operand)) = y[i]
+			f(unsafe.Pointer(&want[i]), operand)
+			if got[i] != want[i] && (got[i] == got[i] || want[i] == want[i]) { // NaN is NaN
+				t.Errorf("%v of %v and %v: %v, by a step %v", a, x[i], y[i], got[i], want[i])
+			}
 		}
 	}
 }

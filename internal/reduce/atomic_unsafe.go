@@ -55,6 +55,30 @@ func FetcherOf(a Atomic, k reflect.Kind) Fetcher {
 	return fetchers[a][k]
 }
 
+// loops has what Apply does, or nil, for each operator and kind, with n elements.
+var loops [Atomics][reflect.UnsafePointer]func(inout, in unsafe.Pointer, n int)
+
+// Has reports whether elements of T can be combined by an operator: with Apply, and with its Fetcher if they have at
+// most 8 bytes.
+func Has[T any](a Atomic) bool {
+	k := kindOf[T]()
+	return a < Atomics && int(k) < len(loops[0]) && loops[a][k] != nil
+}
+
+// Apply combines the elements of in, as many, with those of inout, without atomic steps. There is such an operator.
+// AtomicNoOp uses no in.
+func Apply[T any](a Atomic, inout, in []T) {
+	loops[a][kindOf[T]()](unsafe.Pointer(unsafe.SliceData(inout)), unsafe.Pointer(unsafe.SliceData(in)), len(inout))
+}
+
+// applied is what Apply does by way of f.
+func applied[T any](f func(dst, a, b []T)) func(inout, in unsafe.Pointer, n int) {
+	return func(inout, in unsafe.Pointer, n int) {
+		dst := unsafe.Slice((*T)(inout), n)
+		f(dst, dst, unsafe.Slice((*T)(in), n))
+	}
+}
+
 // AtomicKind is the kind of T for FetcherOf; Invalid: T is no number of at most 8 bytes, and no bool.
 func AtomicKind[T any]() reflect.Kind {
 	if k := kindOf[T](); FetcherOf(AtomicNoOp, k) != nil {
@@ -75,6 +99,8 @@ func init() {
 	real[float32](reflect.Float32)
 	real[float64](reflect.Float64)
 	number[complex64](reflect.Complex64)
+	copies[complex128](reflect.Complex128) // which is too long for atomic steps
+	sums[complex128](reflect.Complex128)
 	moves[bool](reflect.Bool)
 	logical(reflect.Bool, func(b bool) bool { return b }, func(b bool) bool { return b })
 	for _, k := range []reflect.Kind{reflect.Int32, reflect.Uint32} {
@@ -89,13 +115,24 @@ func init() {
 	}
 }
 
+func copies[T any](k reflect.Kind) {
+	loops[AtomicReplace][k] = applied(func(dst, _, b []T) { copy(dst, b) })
+	loops[AtomicNoOp][k] = func(_, _ unsafe.Pointer, _ int) {}
+}
+
+func sums[T Number](k reflect.Kind) {
+	loops[AtomicSum][k], loops[AtomicProd][k] = applied(Sum[T]), applied(Prod[T])
+}
+
 func moves[T any](k reflect.Kind) {
+	copies[T](k)
 	fetchers[AtomicReplace][k] = fetcher(func(_, b T) T { return b })
 	fetchers[AtomicNoOp][k] = func(addr unsafe.Pointer, _ uint64) uint64 { return load(addr, unsafe.Sizeof(*new(T))) }
 }
 
 func number[T Number](k reflect.Kind) {
 	moves[T](k)
+	sums[T](k)
 	fetchers[AtomicSum][k] = fetcher(func(a, b T) T { return a + b })
 	fetchers[AtomicProd][k] = fetcher(func(a, b T) T { return a * b })
 }
@@ -104,6 +141,7 @@ func real[T Real](k reflect.Kind) {
 	number[T](k)
 	fetchers[AtomicMin][k] = fetcher(func(a, b T) T { return min(a, b) })
 	fetchers[AtomicMax][k] = fetcher(func(a, b T) T { return max(a, b) })
+	loops[AtomicMin][k], loops[AtomicMax][k] = applied(Min[T]), applied(Max[T])
 }
 
 func integer[T Integer](k reflect.Kind) {
@@ -111,6 +149,8 @@ func integer[T Integer](k reflect.Kind) {
 	fetchers[AtomicBitAnd][k] = fetcher(func(a, b T) T { return a & b })
 	fetchers[AtomicBitOr][k] = fetcher(func(a, b T) T { return a | b })
 	fetchers[AtomicBitXor][k] = fetcher(func(a, b T) T { return a ^ b })
+	loops[AtomicBitAnd][k], loops[AtomicBitOr][k] = applied(BitAnd[T]), applied(BitOr[T])
+	loops[AtomicBitXor][k] = applied(BitXor[T])
 	logical(k, func(a T) bool { return a != 0 }, func(b bool) T {
 		if b {
 			return 1
@@ -119,10 +159,12 @@ func integer[T Integer](k reflect.Kind) {
 	})
 }
 
-func logical[T any](k reflect.Kind, is func(T) bool, of func(bool) T) {
+func logical[T Logical](k reflect.Kind, is func(T) bool, of func(bool) T) {
 	fetchers[AtomicLogicalAnd][k] = fetcher(func(a, b T) T { return of(is(a) && is(b)) })
 	fetchers[AtomicLogicalOr][k] = fetcher(func(a, b T) T { return of(is(a) || is(b)) })
 	fetchers[AtomicLogicalXor][k] = fetcher(func(a, b T) T { return of(is(a) != is(b)) })
+	loops[AtomicLogicalAnd][k], loops[AtomicLogicalOr][k] = applied(LogicalAnd[T]), applied(LogicalOr[T])
+	loops[AtomicLogicalXor][k] = applied(LogicalXor[T])
 }
 
 // fetcher replaces an element a by f(a, operand).

@@ -89,28 +89,13 @@ func RecognizeComplex(op func(inout, in []complex128)) (a Atomic, ok bool) {
 	got := slices.Clone(x)
 	op(got, y)
 	for a = range Atomics {
-		f, want := ComplexOf(a), slices.Clone(x)
-		if f == nil {
+		if !Has[complex128](a) {
 			continue
 		}
-		if f(want, y); slices.Equal(got, want) {
+		want := slices.Clone(x)
+		if Apply(a, want, y); slices.Equal(got, want) {
 			return a, true
 		}
 	}
 	return 0, false
-}
-
-// ComplexOf is the loop of an operator of complex128; nil: it has none.
-func ComplexOf(a Atomic) func(inout, in []complex128) {
-	switch a {
-	case AtomicSum:
-		return func(inout, in []complex128) { Sum(inout, inout, in) }
-	case AtomicProd:
-		return func(inout, in []complex128) { Prod(inout, inout, in) }
-	case AtomicReplace:
-		return func(inout, in []complex128) { copy(inout, in) }
-	case AtomicNoOp:
-		return func(inout, in []complex128) {}
-	}
-	return nil
 }

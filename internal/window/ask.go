@@ -1,31 +1,45 @@
 package window
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
-	"sync"
+	"math"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
-	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
 
+// A context ends the wait of a call, and not what has been asked: the other rank may do it at any time. Until it has
+// answered, the memory of the answer stays, and until the next Flush without an error the buffers are the window's.
+
 // Remote is what a window knows of a rank that it has asked for something.
 type Remote struct {
-	mu     sync.Mutex // held while one goroutine asks for what follows
-	known  bool
-	count  int64 // elements that it has
-	locked bool  // by LockAll: that asks each rank for its lock when it is first used
-
-	// flushing is held by the goroutine that waits for operations: another one's Flush returns when they are done.
-	flushing sync.Mutex
+	// Each has an element for each request under way that is to be answered: see rma.AsksMost.
+	asks, locks chan struct{}
+	// flushing has an element while a goroutine waits for operations: another one's Flush returns when they are done.
+	flushing chan struct{}
 	flushed  uint64 // of sent, how many are complete there; guarded by flushing
 
 	// Guarded by the window's mu.
+	known   bool
+	count   int64          // elements that it has
+	locked  bool           // by LockAll: that asks each rank for its lock when it is first used
+	contact *contact       // one goroutine at a time asks for these; nil: none does
 	pending []*pml.Request // messages that carry elements of operations
 	spare   []*pml.Request // empty: the memory of the next pending
 	sent    uint64         // operations whose requests have been sent
+	moves   int            // those that are in pending, or about to be, since the last Flush: see rma.MovesMost
+	moving  int            // of moves, those whose requests have been sent
+}
+
+// contact is the first contact with a rank, in an epoch or at all.
+type contact struct {
+	over      chan struct{} // closed at its end
+	info      bool          // it asks for the number of elements
+	lock      bool          // it asks for the lock
+	abandoned bool          // UnlockAll has been called: the lock is let go when it comes; guarded by the window's mu
 }
 
 // scratch has a request, and an answer.
@@ -40,36 +54,149 @@ func (w *Window) remote(rank int) *Remote {
 	defer w.mu.Unlock()
 	r := w.far[rank]
 	if r == nil {
-		r = &Remote{}
+		r = &Remote{asks: make(chan struct{}, rma.AsksMost), locks: make(chan struct{}, rma.AsksMost),
+			flushing: make(chan struct{}, 1)}
 		w.far[rank] = r
 	}
 	return r
 }
 
-// reach prepares operations at a rank: this rank knows how many elements it has, and has its lock if LockAll is to have
-// it.
-func (w *Window) reach(op string, rank int) (*Remote, error) {
+// enter adds an element to a channel. The error is that of ctx, which has ended first.
+func enter(ctx context.Context, room chan struct{}) error {
+	select {
+	case room <- struct{}{}:
+		return nil
+	default:
+	}
+	if ctx == nil {
+		room <- struct{}{}
+		return nil
+	}
+	select {
+	case room <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reach is reachWithin without a context.
+func (w *Window) reach(op string, rank int) (*Remote, error) { return w.reachWithin(nil, op, rank) }
+
+// reachWithin prepares operations at a rank: this rank knows how many elements it has, and has its lock if LockAll is
+// to have it.
+func (w *Window) reachWithin(ctx context.Context, op string, rank int) (*Remote, error) {
 	r := w.remote(rank)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.known && w.near[rank] == nil {
-		var count [8]byte
-		if err := w.ask(op, rank, &rma.Request{Kind: rma.Info}, nil, count[:]); err != nil {
-			return nil, err
+	for {
+		w.mu.Lock()
+		info, lock := !r.known && w.near[rank] == nil, w.epochs.LocksAll() && !r.locked
+		if !info && !lock {
+			w.mu.Unlock()
+			return r, nil
 		}
-		r.known, r.count = true, int64(binary.LittleEndian.Uint64(count[:]))
+		c := r.contact
+		first := c == nil
+		if first {
+			c = &contact{over: make(chan struct{}), info: info, lock: lock}
+			r.contact = c
+		}
+		w.mu.Unlock()
+		var err error
+		switch {
+		case first && ctx == nil:
+			err = w.meet(op, rank, r, c)
+		case first:
+			err = w.within(ctx, op, func() error { return w.meet(op, rank, r, c) })
+		case ctx == nil:
+			<-c.over
+		default:
+			select {
+			case <-c.over: // if it has failed, this caller asks itself
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		if err != nil {
+			return nil, w.wrap(op, rank, err)
+		}
+	}
+}
+
+// meet is what a contact does.
+func (w *Window) meet(op string, rank int, r *Remote, c *contact) error {
+	var count [8]byte
+	var err error
+	if c.info {
+		err = w.ask(op, rank, &rma.Request{Kind: rma.Info}, nil, count[:])
+	}
+	has := false
+	if c.lock && err == nil {
+		err = w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared) | rma.LockFirst}, nil, nil)
+		has = err == nil
 	}
 	w.mu.Lock()
-	all := w.epochs.LockedAll()
-	w.mu.Unlock()
-	if all && !r.locked {
-		if err := w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared) | rma.LockFirst}, nil,
-			nil); err != nil {
-			return nil, err
-		}
-		r.locked = true
+	if c.info && err == nil {
+		r.known, r.count = true, int64(binary.LittleEndian.Uint64(count[:]))
 	}
-	return r, nil
+	release := has && c.abandoned
+	r.locked = r.locked || has && !c.abandoned
+	if r.contact == c {
+		r.contact = nil
+	}
+	w.mu.Unlock()
+	close(c.over)
+	if release {
+		err = w.askUnlock(op, rank)
+	}
+	return err
+}
+
+// within runs f in the background, and returns its error, or the error of ctx if that ends first.
+func (w *Window) within(ctx context.Context, op string, f func() error) error {
+	done := w.background(op, f)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// finish runs f, on whose end other ranks count, and waits for it no longer than ctx.
+func (w *Window) finish(ctx context.Context, op string, rank int, f func() error) error {
+	return w.wrap(op, rank, w.within(ctx, op, f))
+}
+
+// background runs f on a goroutine of the library. Free waits for it: it may ask other ranks for something.
+func (w *Window) background(op string, f func() error) (done <-chan error) {
+	w.mu.Lock()
+	w.late++
+	w.mu.Unlock()
+	return w.group.InBackground(op, func() error {
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.late--; w.late == 0 && w.onTime != nil {
+				close(w.onTime)
+				w.onTime = nil
+			}
+		}()
+		return f()
+	})
+}
+
+// awaitLate returns when nothing goes on in the background.
+func (w *Window) awaitLate() {
+	w.mu.Lock()
+	over := w.onTime
+	if w.late > 0 && over == nil {
+		over = make(chan struct{})
+		w.onTime = over
+	}
+	w.mu.Unlock()
+	if over != nil {
+		<-over
+	}
 }
 
 // slot is a tag that no other operation under way has.
@@ -82,32 +209,94 @@ func (w *Window) take() *scratch {
 	return &scratch{out: make([]byte, 0, requestMost)}
 }
 
-// tellRequest sends a request whose answer, if it has one, is not waited for here.
-func (w *Window) tellRequest(op string, rank int, r *rma.Request, elements []byte) error {
+// tellRequest sends a request whose answer, if it has one, is not waited for here. sent: it is on its way, also if ctx
+// has ended.
+func (w *Window) tellRequest(ctx context.Context, op string, rank int, r *rma.Request, elements []byte) (sent bool,
+	err error) {
 	s := w.take()
-	defer w.scratch.Put(s)
 	s.out = append(r.Append(s.out[:0]), elements...)
-	err := w.group.Engine.Send(nil, w.messages(), w.group.ToWorld(rank), tagRequest, s.out, pml.Standard)
-	return w.group.Wrap(op, rank, ranks.Undefined, err)
+	e, to := w.group.Engine, w.group.ToWorld(rank)
+	if ctx == nil {
+		err = e.Send(nil, w.messages(), to, tagRequest, s.out, pml.Standard)
+		w.scratch.Put(s)
+		return err == nil, w.wrap(op, rank, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return false, w.wrap(op, rank, err)
+	}
+	m := e.Isend(nil, w.messages(), to, tagRequest, s.out, pml.Standard)
+	if err := m.Await(ctx); err != nil {
+		w.later(m, func() { w.scratch.Put(s) })
+		return true, w.wrap(op, rank, err)
+	}
+	_, err = m.Wait()
+	w.scratch.Put(s)
+	return err == nil, w.wrap(op, rank, err)
 }
 
-// ask sends a request and waits for its answer, which must have so many bytes behind the first ones.
+// later collects a request whose caller has gone, and calls f then.
+func (w *Window) later(m *pml.Request, f func()) {
+	w.background("", func() error {
+		_, err := m.Wait()
+		f()
+		return err
+	})
+}
+
+// ask is askWithin without a context.
 func (w *Window) ask(op string, rank int, r *rma.Request, elements, answer []byte) error {
+	return w.askWithin(nil, op, rank, r, elements, answer)
+}
+
+// askWithin sends a request and waits for its answer, which must have so many bytes behind the first ones.
+func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Request, elements, answer []byte) error {
+	far := w.remote(rank)
+	room := far.asks
+	if r.Kind == rma.Lock {
+		room = far.locks
+	}
+	if err := enter(ctx, room); err != nil {
+		return w.wrap(op, rank, err)
+	}
 	s := w.take()
-	defer w.scratch.Put(s)
 	r.Slot = w.slot(tagAnswers)
-	s.out = append(r.Append(s.out[:0]), elements...)
 	to := w.group.ToWorld(rank)
-	st, err := w.group.Engine.Sendrecv(nil, w.messages(), to, tagRequest, s.out, to, r.Slot, s.in[:])
+	var st pml.Status
+	var err error
+	if ctx == nil {
+		s.out = append(r.Append(s.out[:0]), elements...)
+		st, err = w.group.Engine.Sendrecv(nil, w.messages(), to, tagRequest, s.out, to, r.Slot, s.in[:])
+	} else {
+		m := w.group.Engine.Irecv(nil, w.messages(), to, r.Slot, s.in[:])
+		sent, failed := w.tellRequest(ctx, op, rank, r, elements)
+		if failed == nil {
+			failed = m.Await(ctx)
+		}
+		switch {
+		case failed != nil && sent: // the answer may come at any time
+			w.later(m, func() { w.give(s, room) })
+			return w.wrap(op, rank, failed)
+		case failed != nil:
+			m.Cancel()
+		}
+		if st, err = m.Wait(); failed != nil {
+			err = failed
+		}
+	}
+	defer w.give(s, room)
 	if err != nil {
-		return w.group.Wrap(op, rank, ranks.Undefined, err)
+		return w.wrap(op, rank, err)
 	}
 	switch result := rma.Answer(s.in[0]); {
 	case st.Bytes < rma.AnswerSize:
 	case result == rma.Outside:
 		return w.fail(op, mpierr.ErrRange, rank, "an operation was outside the window")
 	case result == rma.PeerFailed:
-		return w.fail(op, mpierr.ErrPeerFailed, rank, "a rank has failed that had the lock")
+		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank,
+			"rank %d has failed, which had the lock; no rank gets the lock any more", w.named(s)))
+	case result == rma.Returned:
+		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d %w, and had the lock; it must call "+
+			"Unlock, or UnlockAll, before it returns", w.named(s), pml.ErrReturned))
 	case result == rma.Done && st.Bytes == int64(rma.AnswerSize+len(answer)):
 		copy(answer, s.in[rma.AnswerSize:])
 		return nil
@@ -116,82 +305,133 @@ func (w *Window) ask(op string, rank int, r *rma.Request, elements, answer []byt
 		r.Kind)
 }
 
-// began notes an operation whose request has been sent, and the message that has its elements; nil: there is none, or
-// the caller has it.
+// give gives back what askWithin needs.
+func (w *Window) give(s *scratch, room chan struct{}) {
+	w.scratch.Put(s)
+	<-room
+}
+
+// named is the rank that an answer is about.
+func (w *Window) named(s *scratch) int {
+	return w.group.RankOf(int32(binary.LittleEndian.Uint32(s.in[4:])) & math.MaxInt32)
+}
+
+// reserve is called before a request of PutAlone or Get. If there have been many, it flushes first: the other rank
+// keeps something for each.
+func (w *Window) reserve(ctx context.Context, op string, rank int, r *Remote) error {
+	for {
+		w.mu.Lock()
+		full := r.moves >= rma.MovesMost
+		if !full {
+			r.moves++
+		}
+		w.mu.Unlock()
+		if !full {
+			return nil
+		}
+		if err := w.complete(ctx, op, rank, r, rma.Flush); err != nil {
+			return err
+		}
+	}
+}
+
+// began notes an operation whose request has been sent, and the message that has its elements; nil: there is none.
 func (w *Window) began(r *Remote, message *pml.Request) {
 	w.mu.Lock()
 	r.sent++
 	if message != nil {
+		r.moving++
 		r.pending = append(r.pending, message)
 	}
 	w.mu.Unlock()
 }
 
+// unreserve ends reserve where nothing has been sent.
+func (w *Window) unreserve(r *Remote) {
+	w.mu.Lock()
+	r.moves--
+	w.mu.Unlock()
+}
+
 // Put writes src at a rank. src is the window's until the next flush there.
-func (w *Window) Put(op string, r *Remote, rank int, at int64, src []byte) error {
-	m, err := w.put(op, rank, at, src)
-	if err == nil {
-		w.began(r, m)
-	}
+func (w *Window) Put(ctx context.Context, op string, r *Remote, rank int, at int64, src []byte) error {
+	_, err := w.put(ctx, op, r, rank, at, src, false)
 	return err
 }
 
-// StartPut is Put whose src is the window's until the request is done; nil: it is done.
-func (w *Window) StartPut(op string, r *Remote, rank int, at int64, src []byte) (*pml.Request, error) {
-	m, err := w.put(op, rank, at, src)
-	if err == nil {
-		w.began(r, nil)
-	}
-	return m, err
+// StartPut is Put with a request, which is done when src is the caller's again; nil: it is.
+func (w *Window) StartPut(ctx context.Context, op string, r *Remote, rank int, at int64, src []byte) (*pml.Request,
+	error) {
+	return w.put(ctx, op, r, rank, at, src, true)
 }
 
-func (w *Window) put(op string, rank int, at int64, src []byte) (*pml.Request, error) {
+func (w *Window) put(ctx context.Context, op string, r *Remote, rank int, at int64, src []byte, proxy bool) (
+	request *pml.Request, err error) {
 	want := rma.Request{Kind: rma.Put, At: at, N: w.count(src)}
 	if len(src) <= elementsMost {
-		return nil, w.tellRequest(op, rank, &want, src)
-	}
-	want.Kind, want.Slot = rma.PutAlone, w.slot(tagElements)
-	if err := w.tellRequest(op, rank, &want, nil); err != nil {
+		sent, err := w.tellRequest(ctx, op, rank, &want, src)
+		if sent {
+			w.began(r, nil)
+		}
 		return nil, err
 	}
-	return w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard), nil
+	if err := w.reserve(ctx, op, rank, r); err != nil {
+		return nil, err
+	}
+	want.Kind, want.Slot = rma.PutAlone, w.slot(tagElements)
+	sent, err := w.tellRequest(ctx, op, rank, &want, nil)
+	if !sent {
+		w.unreserve(r)
+		return nil, err
+	}
+	m := w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard)
+	if proxy && err == nil {
+		request = m.Proxy(ctx)
+	}
+	w.began(r, m)
+	return request, err
 }
 
 // Get reads elements of a rank into dst, which is the window's until the next flush there.
-func (w *Window) Get(op string, r *Remote, rank int, at int64, dst []byte) error {
-	m, err := w.get(op, rank, at, dst)
-	if err == nil {
-		w.began(r, m)
-	}
+func (w *Window) Get(ctx context.Context, op string, r *Remote, rank int, at int64, dst []byte) error {
+	_, err := w.get(ctx, op, r, rank, at, dst, false)
 	return err
 }
 
-// StartGet is Get whose dst is the window's until the request is done.
-func (w *Window) StartGet(op string, r *Remote, rank int, at int64, dst []byte) (*pml.Request, error) {
-	m, err := w.get(op, rank, at, dst)
-	if err == nil {
-		w.began(r, nil)
-	}
-	return m, err
+// StartGet is Get with a request, which is done when dst has the elements.
+func (w *Window) StartGet(ctx context.Context, op string, r *Remote, rank int, at int64, dst []byte) (*pml.Request,
+	error) {
+	return w.get(ctx, op, r, rank, at, dst, true)
 }
 
-func (w *Window) get(op string, rank int, at int64, dst []byte) (*pml.Request, error) {
-	want := rma.Request{Kind: rma.Get, At: at, N: w.count(dst), Slot: w.slot(tagAnswers)}
-	m := w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst)
-	if err := w.tellRequest(op, rank, &want, nil); err != nil {
-		m.Cancel()
-		m.Wait()
+func (w *Window) get(ctx context.Context, op string, r *Remote, rank int, at int64, dst []byte, proxy bool) (
+	request *pml.Request, err error) {
+	if err := w.reserve(ctx, op, rank, r); err != nil {
 		return nil, err
 	}
-	return m, nil
+	want := rma.Request{Kind: rma.Get, At: at, N: w.count(dst), Slot: w.slot(tagAnswers)}
+	m := w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst)
+	sent, err := w.tellRequest(ctx, op, rank, &want, nil)
+	if !sent {
+		m.Cancel()
+		m.Wait()
+		w.unreserve(r)
+		return nil, err
+	}
+	if proxy && err == nil {
+		request = m.Proxy(ctx)
+	}
+	w.began(r, m)
+	return request, err
 }
 
 // Accumulate combines src with elements of a rank.
-func (w *Window) Accumulate(call string, r *Remote, rank int, at int64, op uint8, src []byte) error {
+func (w *Window) Accumulate(ctx context.Context, call string, r *Remote, rank int, at int64, op uint8,
+	src []byte) error {
 	return w.pieces(len(src), func(from, to int) error {
 		want := rma.Request{Kind: rma.Update, Op: op, At: at + w.count(src[:from]), N: w.count(src[from:to])}
-		err := w.tellRequest(call, rank, &want, src[from:to])
-		if err == nil {
+		sent, err := w.tellRequest(ctx, call, rank, &want, src[from:to])
+		if sent {
 			w.began(r, nil)
 		}
 		return err
@@ -199,20 +439,20 @@ func (w *Window) Accumulate(call string, r *Remote, rank int, at int64, op uint8
 }
 
 // Fetch is Accumulate that returns the elements as they were. src may be empty.
-func (w *Window) Fetch(call string, rank int, at int64, op uint8, src, before []byte) error {
+func (w *Window) Fetch(ctx context.Context, call string, rank int, at int64, op uint8, src, before []byte) error {
 	return w.pieces(len(before), func(from, to int) error {
 		want := rma.Request{Kind: rma.Fetch, Op: op, At: at + w.count(before[:from]), N: w.count(before[from:to])}
 		var piece []byte
 		if len(src) > 0 {
 			piece = src[from:to]
 		}
-		return w.ask(call, rank, &want, piece, before[from:to])
+		return w.askWithin(ctx, call, rank, &want, piece, before[from:to])
 	})
 }
 
 // Swap is rma.Swap, of two elements.
-func (w *Window) Swap(call string, rank int, at int64, two, before []byte) error {
-	return w.ask(call, rank, &rma.Request{Kind: rma.Swap, At: at, N: 1}, two, before)
+func (w *Window) Swap(ctx context.Context, call string, rank int, at int64, two, before []byte) error {
+	return w.askWithin(ctx, call, rank, &rma.Request{Kind: rma.Swap, At: at, N: 1}, two, before)
 }
 
 func (w *Window) count(b []byte) int64 {
@@ -234,54 +474,82 @@ func (w *Window) pieces(n int, f func(from, to int) error) error {
 }
 
 // settle returns when the messages with elements at a rank are over: the callers' buffers are theirs again. r.flushing
-// is held.
-func (w *Window) settle(op string, rank int, r *Remote) (err error) {
+// is held. ended: ctx has ended before.
+func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (ended bool, err error) {
 	w.mu.Lock()
 	pending := r.pending
 	r.pending, r.spare = r.spare, nil
 	w.mu.Unlock()
-	for _, m := range pending {
+	for i, m := range pending {
+		if ctx != nil {
+			if failed := m.Await(ctx); failed != nil {
+				w.mu.Lock()
+				r.pending = append(pending[i:len(pending):len(pending)], r.pending...)
+				w.mu.Unlock()
+				return true, w.wrap(op, rank, failed)
+			}
+		}
 		if _, failed := m.Wait(); failed != nil && err == nil {
-			err = w.group.Wrap(op, rank, ranks.Undefined, failed)
+			err = w.wrap(op, rank, failed)
 		}
 	}
 	clear(pending)
 	w.mu.Lock()
 	r.spare = pending[:0]
 	w.mu.Unlock()
-	return err
+	return false, err
 }
 
 // settled is settle for a caller that does not hold r.flushing.
-func (w *Window) settled(op string, rank int) error {
+func (w *Window) settled(ctx context.Context, op string, rank int) error {
 	r := w.remote(rank)
-	r.flushing.Lock()
-	defer r.flushing.Unlock()
-	return w.settle(op, rank, r)
+	if err := enter(ctx, r.flushing); err != nil {
+		return w.wrap(op, rank, err)
+	}
+	defer func() { <-r.flushing }()
+	_, err := w.settle(ctx, op, rank, r)
+	return err
 }
 
-// flush returns when the operations at a rank are complete there whose calls have returned.
-func (w *Window) flush(op string, rank int) error {
+// flush is flushWithin without a context.
+func (w *Window) flush(op string, rank int) error { return w.flushWithin(nil, op, rank) }
+
+// flushWithin returns when the operations at a rank are complete there whose calls have returned.
+func (w *Window) flushWithin(ctx context.Context, op string, rank int) error {
 	w.mu.Lock()
 	r := w.far[rank]
 	w.mu.Unlock()
 	if r == nil {
 		return nil
 	}
-	return w.complete(op, rank, r, rma.Flush)
+	return w.complete(ctx, op, rank, r, rma.Flush)
 }
 
 // complete sends a Flush, unless there is nothing to flush, or an Unlock, and waits for the answer.
-func (w *Window) complete(op string, rank int, r *Remote, kind rma.Kind) error {
-	r.flushing.Lock()
-	defer r.flushing.Unlock()
+func (w *Window) complete(ctx context.Context, op string, rank int, r *Remote, kind rma.Kind) error {
+	if err := enter(ctx, r.flushing); err != nil {
+		return w.wrap(op, rank, err)
+	}
+	defer func() { <-r.flushing }()
 	w.mu.Lock()
-	sent := r.sent
+	sent, moving := r.sent, r.moving
 	w.mu.Unlock()
 	if kind == rma.Flush && sent == r.flushed {
 		return nil
 	}
-	err := errors.Join(w.settle(op, rank, r), w.ask(op, rank, &rma.Request{Kind: kind}, nil, nil))
+	ended, err := w.settle(ctx, op, rank, r)
+	if ended {
+		return err
+	}
+	failed := w.askWithin(ctx, op, rank, &rma.Request{Kind: kind}, nil, nil)
+	if ctx != nil && ctx.Err() != nil && errors.Is(failed, ctx.Err()) {
+		return errors.Join(err, failed) // the next flush asks again
+	}
+	err = errors.Join(err, failed)
+	w.mu.Lock()
+	r.moves -= moving
+	r.moving -= moving
+	w.mu.Unlock()
 	if !errors.Is(err, mpierr.ErrPeerFailed) { // else they never are, and each call says so
 		r.flushed = sent
 	}
@@ -289,8 +557,10 @@ func (w *Window) complete(op string, rank int, r *Remote, kind rma.Kind) error {
 }
 
 // flushAll is flush of all ranks.
-func (w *Window) flushAll(op string) error {
-	return w.eachRemote(func(rank int, _ *Remote) error { return w.flush(op, rank) })
+func (w *Window) flushAll(op string) error { return w.flushAllWithin(nil, op) }
+
+func (w *Window) flushAllWithin(ctx context.Context, op string) error {
+	return w.eachRemote(func(rank int, _ *Remote) error { return w.flushWithin(ctx, op, rank) })
 }
 
 // eachRemote calls f with each rank that this one has asked for something, in no order. It returns the first error.
@@ -311,5 +581,5 @@ func (w *Window) eachRemote(f func(rank int, r *Remote) error) (err error) {
 
 // askUnlock lets the lock of a rank go when the operations there are complete.
 func (w *Window) askUnlock(op string, rank int) error {
-	return w.complete(op, rank, w.remote(rank), rma.Unlock)
+	return w.complete(nil, op, rank, w.remote(rank), rma.Unlock)
 }

@@ -5,7 +5,7 @@
 // locks, which are words of that board, and sync.go the other synchronization.
 //
 //	Owns:     a window's memory, epochs and locks
-//	May call: rma, pml, internal/coll, internal/agree, collectives (their names), internal/mpierr,
-//	          internal/ranks
+//	May call: rma, pml, internal/coll, internal/agree, collectives (their names), internal/meminfo,
+//	          internal/mpierr, internal/ranks
 //	Never:    know an element's type, check a caller's buffer, make a communicator
 package window

@@ -3,53 +3,83 @@ package window
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
 
 // Each rank of a window has a lock, whose words (rma.Word) are lines of the board: any member takes a ticket there, and
 // sleeps until it has its turn. No message is sent, and the rank whose lock it is has no part in that.
 const (
-	// lineGuard is the line behind those words: a lock that is held for the length of one operation on elements which
-	// no atomic step can update.
-	lineGuard = rma.Words
-	linesEach = int(lineGuard) + 1
+	lineAlone   = rma.Words     // behind those words: see guard.go
+	lineUsers   = rma.Words + 1 // likewise
+	linesOfLock = int(rma.Words) + 2
 )
 
-func (p *part) line(i rma.Word) int { return p.place*linesEach + int(i) }
+// linesEach is how many lines a rank has, of so many: those of its lock, and of the signals that it gets (pscw.go).
+func linesEach(members int) int { return linesOfLock + int(signals)*linesOfSignal(members) }
+
+func (p *part) word(i rma.Word) *atomic.Uint64 { return &p.w.board.Lines[p.lines+int(i)].Word }
 
 // Load implements rma.Memory.
-func (p *part) Load(i rma.Word) uint64 { return p.w.board.Lines[p.line(i)].Word.Load() }
+func (p *part) Load(i rma.Word) uint64 { return p.word(i).Load() }
 
 // Add implements rma.Memory.
 func (p *part) Add(i rma.Word) uint64 {
-	n := p.w.board.Lines[p.line(i)].Word.Add(1)
+	n := p.word(i).Add(1)
 	if i != rma.Next { // for which no rank sleeps
-		p.w.board.Wake(p.line(i))
+		p.w.board.Wake(p.lines + int(i))
 	}
 	return n
 }
 
-// acquire returns when this rank has the lock of another one, or of itself. The error is that a member has failed: then
-// the lock may never come.
-func (w *Window) acquire(op string, rank int, mode rma.Mode) error {
-	if !w.mapped {
-		return w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(mode)}, nil, nil)
-	}
-	m := w.near[rank]
-	ticket := rma.Enter(m)
-	if err := w.await(m.line(rma.Turn(mode)), ticket); err != nil {
-		return err
+// enter takes a ticket for a lock of mapped memory, and has the lock if its turn has come already.
+func (w *Window) enter(rank int, mode rma.Mode) (ticket uint64, had bool) {
+	m := w.parts[rank]
+	if ticket = rma.Enter(m); m.Load(rma.Turn(mode)) < ticket {
+		return ticket, false
 	}
 	rma.Entered(m, mode)
-	return nil
+	return ticket, true
 }
 
-// await returns when a word is at least so much.
-func (w *Window) await(line int, least uint64) error {
+// turn returns when a ticket has its turn. The error is that a member has failed: then the lock may never come. Or ctx
+// has ended: then the lock is let go when it comes.
+func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, ticket uint64) error {
+	m := w.parts[rank]
+	line := m.lines + int(rma.Turn(mode))
+	err := w.await(ctx, line, ticket, noRanks)
+	if err == nil {
+		rma.Entered(m, mode)
+	} else if ctx != nil && ctx.Err() != nil {
+		w.background(op, func() error {
+			if err := w.await(nil, line, ticket, noRanks); err != nil {
+				return err
+			}
+			rma.Entered(m, mode)
+			rma.Leave(m, mode)
+			return nil
+		})
+	}
+	return err
+}
+
+// note notes that this rank has the lock of mapped memory.
+func (w *Window) note(rank int) {
+	w.holds.Add(1)
+	w.parts[rank].access.Store(accessLocked)
+}
+
+// noRanks is for a wait for a word that any member may raise: one that has returned has said whether it will.
+var noRanks = []int32{}
+
+// await returns when a word is at least so much. from are ranks of the world that have still to raise it: the wait ends
+// if one of them is gone, and not if another one is. For noRanks the failure of any member ends it.
+func (w *Window) await(ctx context.Context, line int, least uint64, from []int32) error {
 	word := &w.board.Lines[line].Word
 	if word.Load() >= least {
 		return nil
@@ -57,28 +87,67 @@ func (w *Window) await(line int, least uint64) error {
 	if !w.watched.Swap(true) {
 		w.board.WatchAll()
 	}
-	// One goroutine at a time sleeps at the board. Another one looks now and then whether it need not.
+	// One goroutine at a time sleeps at the board, and none once a member has failed. Others look now and then.
 	const most = time.Millisecond
-	for wait := time.Microsecond; !w.waits.TryLock(); wait = min(2*wait, most) {
-		time.Sleep(wait)
-		if word.Load() >= least {
+	for wait := time.Microsecond; ; wait = min(2*wait, most) {
+		if w.waits.TryLock() {
+			err := w.board.AwaitFrom(ctx, line, least, from)
+			w.waits.Unlock()
+			var failed *pml.PeerError
+			if len(from) == 0 || !errors.As(err, &failed) || slices.Contains(from, int32(failed.Rank)) {
+				return err
+			}
+		}
+		if time.Sleep(wait); word.Load() >= least {
 			return nil
 		}
+		if ctx != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for _, rank := range from {
+			if err := w.group.Engine.Gone(int(rank)); err != nil {
+				return err
+			}
+		}
 	}
-	defer w.waits.Unlock()
-	return w.board.Await(line, least)
 }
 
 // Lock opens an epoch at a rank; §12.5.3. If ctx ends first, the lock is let go when it comes.
 func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) error {
-	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Lock(int32(rank), mode) }); err != nil {
+	var ticket uint64
+	had := false
+	err := w.change(op, rank, func(e *rma.Epochs) error {
+		if err := e.Lock(int32(rank), mode); err != nil {
+			return err
+		}
+		if w.mapped && (ctx == nil || ctx.Err() == nil) {
+			if ticket, had = w.enter(rank, mode); had { // the usual case
+				w.note(rank)
+				e.LockReturns(int32(rank), true)
+			}
+		}
+		return nil
+	})
+	if err != nil || had {
 		return err
 	}
-	err := w.locked(ctx, op, func() error { return w.acquire(op, rank, mode) }, func() { w.leave(op, rank, mode) })
-	if err == nil {
-		return nil
+	switch {
+	case ctx != nil && ctx.Err() != nil:
+		err = ctx.Err()
+	case w.mapped:
+		err = w.turn(ctx, op, rank, mode, ticket)
+	default:
+		err = w.locked(ctx, op, func() error {
+			return w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(mode)}, nil, nil)
+		}, func() { w.leave(op, rank, mode) })
 	}
-	w.change(op, rank, func(e *rma.Epochs) error { _, err := e.Unlock(int32(rank)); return err })
+	w.change(op, rank, func(e *rma.Epochs) error {
+		if err == nil && w.mapped {
+			w.note(rank)
+		}
+		e.LockReturns(int32(rank), err == nil)
+		return nil
+	})
 	return w.wrap(op, rank, err)
 }
 
@@ -90,12 +159,12 @@ func (w *Window) locked(ctx context.Context, op string, get func() error, releas
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	done := w.group.InBackground(op, get)
+	done := w.background(op, get)
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		w.group.InBackground(op, func() error {
+		w.background(op, func() error {
 			if err := <-done; err != nil {
 				return err
 			}
@@ -106,8 +175,8 @@ func (w *Window) locked(ctx context.Context, op string, get func() error, releas
 	}
 }
 
-// Unlock ends the epoch of Lock at a rank.
-func (w *Window) Unlock(rank int) error {
+// Unlock ends the epoch of Lock at a rank. If ctx ends first, the lock is let go when the rank answers.
+func (w *Window) Unlock(ctx context.Context, rank int) error {
 	var mode rma.Mode
 	err := w.change("Unlock", rank, func(e *rma.Epochs) (err error) {
 		mode, err = e.Unlock(int32(rank))
@@ -116,7 +185,15 @@ func (w *Window) Unlock(rank int) error {
 	if err != nil {
 		return err
 	}
-	return w.leave("Unlock", rank, mode)
+	return w.leaveWithin(ctx, "Unlock", rank, mode)
+}
+
+// leaveWithin is leave, which goes on in the background if ctx ends first.
+func (w *Window) leaveWithin(ctx context.Context, op string, rank int, mode rma.Mode) error {
+	if ctx == nil || w.mapped {
+		return w.leave(op, rank, mode)
+	}
+	return w.finish(ctx, op, rank, func() error { return w.leave(op, rank, mode) })
 }
 
 // leave ends the operations at a rank and lets its lock go.
@@ -124,7 +201,9 @@ func (w *Window) leave(op string, rank int, mode rma.Mode) error {
 	if !w.mapped {
 		return w.askUnlock(op, rank)
 	}
-	rma.Leave(w.near[rank], mode)
+	w.parts[rank].access.Store(accessNone)
+	rma.Leave(w.parts[rank], mode)
+	w.holds.Add(-1)
 	return nil
 }
 
@@ -134,138 +213,84 @@ func (w *Window) LockAll(ctx context.Context) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).LockAll); err != nil {
 		return err
 	}
-	n := 0
-	release := func() {
-		if !w.mapped {
-			w.letGo(op)
-			return
-		}
-		for rank := range n {
-			rma.Leave(w.near[rank], rma.Shared)
-		}
-	}
-	err := w.locked(ctx, op, func() error {
-		if !w.mapped { // memory that this rank loads and stores itself; reach gets the other locks
+	var err error
+	if w.mapped {
+		err = w.acquireAll(ctx, op)
+	} else {
+		err = w.locked(ctx, op, func() error { // memory that this rank loads and stores itself; reach gets the other locks
 			for rank := range w.near {
 				if _, err := w.reach(op, rank); err != nil {
-					release()
+					w.letGo(op)
 					return err
 				}
 			}
 			return nil
-		}
-		for ; n < w.group.Size; n++ {
-			if err := w.acquire(op, n, rma.Shared); err != nil {
-				release()
-				return err
-			}
-		}
-		return nil
-	}, release)
-	if err == nil {
-		return nil
+		}, func() { w.letGo(op) })
 	}
-	w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll)
+	w.change(op, ranks.Undefined, func(e *rma.Epochs) error { e.LockAllReturns(err == nil); return nil })
 	return w.wrap(op, ranks.Undefined, err)
 }
 
+// acquireAll gets a shared lock of each rank, or none.
+func (w *Window) acquireAll(ctx context.Context, op string) error {
+	for i := range w.parts {
+		if ctx != nil && ctx.Err() != nil {
+			w.leaveAll(i)
+			return ctx.Err()
+		}
+		ticket, had := w.enter(i, rma.Shared)
+		if had {
+			continue
+		}
+		if err := w.turn(ctx, op, i, rma.Shared, ticket); err != nil {
+			w.leaveAll(i)
+			return err
+		}
+	}
+	w.holds.Add(1)
+	return nil
+}
+
+// leaveAll lets the shared locks of the first ranks go.
+func (w *Window) leaveAll(ranks int) {
+	for _, p := range w.parts[:ranks] {
+		rma.Leave(p, rma.Shared)
+	}
+}
+
 // UnlockAll ends the epoch of LockAll.
-func (w *Window) UnlockAll() error {
+func (w *Window) UnlockAll(ctx context.Context) error {
 	const op = "UnlockAll"
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).UnlockAll); err != nil {
 		return err
 	}
 	if w.mapped {
-		for rank := range w.group.Size {
-			rma.Leave(w.near[rank], rma.Shared)
-		}
+		w.leaveAll(len(w.parts))
+		w.holds.Add(-1)
 		return nil
 	}
-	return w.letGo(op)
+	if ctx == nil {
+		return w.letGo(op)
+	}
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op) })
 }
 
 // letGo lets all locks go that LockAll has got by request.
 func (w *Window) letGo(op string) error {
 	return w.eachRemote(func(rank int, r *Remote) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.locked {
+		w.mu.Lock()
+		has := r.locked
+		r.locked = false
+		if c := r.contact; c != nil && c.lock {
+			c.abandoned, r.contact = true, nil
+		}
+		w.mu.Unlock()
+		if !has {
 			return nil
 		}
-		r.locked = false
 		return w.askUnlock(op, rank)
 	})
 }
-
-// Guard implements Guard. It waits while another rank is in the Guard.
-func (p *part) Guard(f func()) error {
-	for looks := 0; !p.tryGuard(f); looks++ {
-		if looks%1024 != 1023 {
-			continue
-		}
-		if err := p.abandoned(); err != nil {
-			return err
-		}
-		time.Sleep(time.Microsecond) // the holder has lost its CPU
-	}
-	return nil
-}
-
-// abandoned reports why the guard may never be free: a rank has failed, which may be its holder.
-func (p *part) abandoned() error {
-	if p.w.board == nil {
-		return nil
-	}
-	if i, _ := p.w.board.Failed(); i < 0 {
-		return nil
-	}
-	return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
-}
-
-// tryGuard is Guard that does not wait. It reports whether it has called f.
-func (p *part) tryGuard(f func()) bool {
-	word := &p.w.guard
-	if p.w.board != nil {
-		word = &p.w.board.Lines[p.line(lineGuard)].Word
-	}
-	if !word.CompareAndSwap(0, 1) {
-		return false
-	}
-	f()
-	word.Store(0)
-	return true
-}
-
-// impatient is a Guard that does not wait, for requests, which are handled under the engine's lock.
-type impatient struct{ *part }
-
-// Guard implements Guard.
-func (p impatient) Guard(f func()) error {
-	if p.tryGuard(f) {
-		return nil
-	}
-	if err := p.abandoned(); err != nil {
-		return err
-	}
-	return errBusy
-}
-
-var errBusy = errors.New("another rank is in the guard")
-
-// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. busy: nothing has been
-// done, since another rank is in the guard.
-func (w *Window) combine(op uint8, dst, src, before []byte) (ok, busy bool) {
-	ok, err := w.update.Update(op, dst, src, before, w.own)
-	return ok && err == nil, err == errBusy
-}
-
-// Update is Updater's for memory of a rank that is mapped here.
-func (w *Window) Update(call string, rank int, op uint8, dst, src, before []byte) error {
-	_, err := w.update.Update(op, dst, src, before, w.near[rank])
-	return w.group.Wrap(call, rank, ranks.Undefined, err)
-}
-
-func (w *Window) swap(dst, src, before []byte) bool { return w.update.Swap(dst, src, before) }
 
 // wrap names the call in an error of the engine.
 func (w *Window) wrap(op string, rank int, err error) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/meminfo"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
@@ -34,6 +35,7 @@ const (
 // Make makes a window whose communicator is g. All ranks of g call it while they make that.
 func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 	w := &Window{group: g, elem: s.Elem, update: s.Update, near: map[int]*part{}, far: map[int]*Remote{}}
+	w.epochs.Self = int32(g.Rank)
 	hosts := g.Hosts()
 	if n := hosts.Len(); n > 1 && s.Shared {
 		return nil, &agree.Veto{Class: mpierr.ErrUnavailable,
@@ -50,8 +52,13 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 	} else if no := t.share(); no != nil {
 		return nil, no
 	}
-	w.mapped = w.board != nil && hosts.Len() == 1
-	w.own = impatient{w.near[g.Rank]}
+	if w.mapped = w.board != nil && hosts.Len() == 1; w.mapped {
+		for rank := range g.Size {
+			w.parts = append(w.parts, w.near[rank])
+		}
+		w.board.Holds = func() bool { return w.holds.Load() > 0 }
+	}
+	w.guards()
 	if !w.mapped {
 		w.serve() // before any rank hears that the window is made
 	}
@@ -80,7 +87,12 @@ func (s *sharing) share() *agree.Veto {
 		return no
 	}
 	s.close()
-	s.alone(make([]byte, int(s.spec.Count)*s.spec.Elem))
+	n := int(s.spec.Count) * s.spec.Elem
+	if err := meminfo.Check(n); err != nil {
+		return &agree.Veto{Class: mpierr.ErrNoMemory, Text: fmt.Sprintf("rank %d asks for %d elements of %d bytes, "+
+			"%v; ask for fewer elements", s.w.group.Rank, s.spec.Count, s.spec.Elem, err)}
+	}
+	s.alone(make([]byte, n))
 	return nil
 }
 
@@ -119,7 +131,7 @@ func (s *sharing) Decide() *agree.Veto {
 	}
 	var err error
 	s.w.board, s.ticket, err = pml.MakeBoard(s.w.group.Engine, s.members(), s.lines(), size)
-	return cannot(err)
+	return cannot(err, size)
 }
 
 // Down implements agree.Payload.
@@ -140,7 +152,7 @@ func (s *sharing) members() []int32 {
 	return all
 }
 
-func (s *sharing) lines() int { return len(s.ranks) * linesEach }
+func (s *sharing) lines() int { return len(s.ranks) * linesEach(len(s.ranks)) }
 
 // layOut calls place with the offset and the length of the memory of each rank on the board, and returns the length of
 // all.
@@ -151,11 +163,7 @@ func (s *sharing) layOut(place func(i, at, n int)) (size int, no *agree.Veto) {
 				"there are %d", len(s.counts), len(s.ranks))}
 	}
 	for i, count := range s.counts {
-		if s.spec.Elem > 0 && count > mostBytes/int64(s.spec.Elem) || size > mostBytes {
-			return 0, &agree.Veto{Class: mpierr.ErrNoMemory,
-				Text: fmt.Sprintf("the ranks up to %d want more than %d bytes "+
-					"together", s.ranks[i], int64(mostBytes))}
-		}
+		tooMuch := s.spec.Elem > 0 && count > mostBytes/int64(s.spec.Elem)
 		n := int(count) * s.spec.Elem
 		if !s.spec.Contiguous {
 			gap := partGap
@@ -163,6 +171,11 @@ func (s *sharing) layOut(place func(i, at, n int)) (size int, no *agree.Veto) {
 				gap = pageSize
 			}
 			size = (size + gap - 1) / gap * gap
+		}
+		if tooMuch = tooMuch || n > mostBytes-size; tooMuch {
+			return 0, &agree.Veto{Class: mpierr.ErrNoMemory, Text: fmt.Sprintf("rank %d asks for %d elements of %d "+
+				"bytes, and the ranks of a host can have %d bytes together; ask for fewer elements", s.ranks[i], count,
+				s.spec.Elem, int64(mostBytes))}
 		}
 		if place != nil {
 			place(i, size, n)
@@ -182,11 +195,12 @@ func (s *sharing) join() *agree.Veto {
 	if w.board == nil {
 		var err error
 		if w.board, err = pml.JoinBoard(w.group.Engine, s.members(), s.lines(), size, s.ticket); err != nil {
-			return cannot(err)
+			return cannot(err, size)
 		}
 	}
 	s.layOut(func(i, at, n int) {
-		w.near[s.ranks[i]] = &part{w, s.ranks[i], w.board.Data[at : at+n : at+n], s.counts[i], i}
+		w.near[s.ranks[i]] = &part{w: w, rank: s.ranks[i], mem: w.board.Data[at : at+n : at+n], count: s.counts[i],
+			place: i, lines: i * linesEach(len(s.ranks))}
 	})
 	return nil
 }
@@ -199,10 +213,14 @@ func (s *sharing) close() {
 	clear(s.w.near)
 }
 
-// cannot is the veto of a rank that cannot make or join the board; nil: it can.
-func cannot(err error) *agree.Veto {
+// cannot is the veto of a rank that cannot make or join a board for memory of so many bytes; nil: it can.
+func cannot(err error, size int) *agree.Veto {
 	if err == nil {
 		return nil
 	}
-	return &agree.Veto{Class: mpierr.ClassOf(err), Text: err.Error()}
+	no := &agree.Veto{Class: mpierr.ClassOf(err), Text: err.Error()}
+	if no.Class == mpierr.ErrNoMemory {
+		no.Text = fmt.Sprintf("the ranks of a host ask for %d bytes together: %v; ask for fewer elements", size, err)
+	}
+	return no
 }

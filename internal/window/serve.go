@@ -1,6 +1,7 @@
 package window
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 
@@ -17,7 +18,8 @@ type served struct {
 	w       *Window
 	port    *pml.Window
 	lock    rma.Queue
-	broken  bool           // a rank has failed that had the lock: nobody gets it any more
+	broken  rma.Answer     // a rank is gone that had the lock: no rank gets it any more; Done: none is
+	by      int32          // which
 	gone    map[int32]bool // ranks of the world that have failed: what they have sent before is not handled
 	origins map[int32]*origin
 	spare   *origin // for reuse; nil: none
@@ -29,9 +31,19 @@ type origin struct {
 	s       *served
 	rank    int32         // of the world
 	moving  int           // messages with elements that are under way
+	replies int           // answers that are under way
 	wrong   rma.Answer    // what the next Flush or Unlock is told
 	flushes []rma.Request // Flush and Unlock, that wait until moving is 0
 }
+
+// A rank that has more under way than this is none of ours, and would take memory here without bound: it counts as one
+// that has failed. A rank of ours keeps the limits of rma. Twice as much may be under way, as far as is known here,
+// since this rank hears of an end later.
+const (
+	movingMost  = 2 * rma.MovesMost
+	repliesMost = 2 * 2 * rma.AsksMost // to Lock, and to the others
+	flushesMost = 2 * rma.AsksMost
+)
 
 // serve starts to take requests.
 func (w *Window) serve() {
@@ -66,10 +78,14 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 		}
 	case rma.PutAlone: // one that is outside is received into no memory, so that its sender goes on
 		s.check(source, inside, true)
-		s.port.Recv(int(source), r.Slot, mem, s.moves(source))
+		if o := s.moves(source); o != nil {
+			s.port.Recv(int(source), r.Slot, mem, o)
+		}
 	case rma.Get:
 		s.check(source, inside, true)
-		s.port.Send(int(source), r.Slot, mem, s.moves(source))
+		if o := s.moves(source); o != nil {
+			s.port.Send(int(source), r.Slot, mem, o)
+		}
 	case rma.Update:
 		ok := len(elements) == len(mem)
 		if inside && ok {
@@ -94,19 +110,24 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 			s.answer(source, r.Slot, rma.Done, len(mem))
 		}
 	case rma.Swap:
+		ok := r.N == 1 && len(elements) == 2*len(mem) && len(mem) <= 8
+		if inside && ok {
+			if ok, again = s.w.swap(mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
+				return true
+			}
+		}
 		switch {
 		case !inside:
 			s.answer(source, r.Slot, rma.Outside, 0)
-		case r.N != 1 || len(elements) != 2*len(mem) || len(mem) > 8 ||
-			!s.w.swap(mem, elements, s.out[rma.AnswerSize:][:len(mem)]):
+		case !ok:
 			s.answer(source, r.Slot, rma.Senseless, 0)
 		default:
 			s.answer(source, r.Slot, rma.Done, len(mem))
 		}
 	case rma.Lock:
 		switch {
-		case s.broken:
-			s.answer(source, r.Slot, rma.PeerFailed, 0)
+		case s.broken != rma.Done:
+			s.answer(source, r.Slot, s.broken, 0)
 		case !s.lock.Ask(rma.Asked{Rank: source, Slot: r.Slot, Mode: rma.Mode(r.Op &^ rma.LockFirst),
 			First: r.Op&rma.LockFirst != 0}):
 			s.answer(source, r.Slot, rma.Senseless, 0)
@@ -114,11 +135,16 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 			s.grant()
 		}
 	case rma.Flush, rma.Unlock:
-		if o := s.origins[source]; o != nil && o.moving > 0 {
-			o.flushes = append(o.flushes, r)
-		} else {
+		switch o := s.origins[source]; {
+		case o == nil || o.moving == 0:
 			s.flushed(source, &r)
+		case len(o.flushes) == flushesMost:
+			s.Failed(source, nil)
+		default:
+			o.flushes = append(o.flushes, r)
 		}
+	case rma.Abandon:
+		s.abandoned(source, rma.Returned)
 	}
 	return false
 }
@@ -146,15 +172,22 @@ func (s *served) origin(source int32) *origin {
 	return o
 }
 
-// forget is called when nothing is under way of o's rank, and nothing is to be told.
-func (s *served) forget(o *origin) {
-	delete(s.origins, o.rank)
-	s.spare = o
+// rest forgets o if nothing is under way of its rank, and nothing is to be told.
+func (s *served) rest(o *origin) {
+	if o.moving == 0 && o.replies == 0 && o.wrong == rma.Done && s.origins[o.rank] == o {
+		delete(s.origins, o.rank)
+		s.spare = o
+	}
 }
 
-// moves is told when a message with elements is over.
+// moves notes another message with elements, and returns what is told when that is over; nil: there must not be so
+// many.
 func (s *served) moves(source int32) pml.Follower {
 	o := s.origin(source)
+	if o.moving == movingMost {
+		s.Failed(source, nil)
+		return nil
+	}
 	o.moving++
 	return o
 }
@@ -173,9 +206,17 @@ func (o *origin) Follow(_ pml.Status, err error) {
 	for i := range waiting {
 		o.s.flushed(o.rank, &waiting[i])
 	}
-	if o.wrong == rma.Done && o.s.origins[o.rank] == o { // its rank has not failed meanwhile
-		o.s.forget(o)
-	}
+	o.s.rest(o)
+}
+
+// replied is an origin that is told when an answer is over.
+type replied origin
+
+// Follow implements pml.Follower.
+func (r *replied) Follow(pml.Status, error) {
+	o := (*origin)(r)
+	o.replies--
+	o.s.rest(o)
 }
 
 // flushed answers a Flush or an Unlock.
@@ -184,9 +225,7 @@ func (s *served) flushed(source int32, r *rma.Request) {
 	if o := s.origins[source]; o != nil {
 		result = o.wrong
 		o.wrong = rma.Done
-		if o.moving == 0 {
-			s.forget(o)
-		}
+		s.rest(o)
 	}
 	if r.Kind == rma.Unlock && !s.lock.Leave(source) {
 		result = rma.Senseless
@@ -209,16 +248,65 @@ func (s *served) Failed(rank int32, _ error) {
 	}
 	s.gone[rank] = true
 	delete(s.origins, rank)
+	s.abandoned(rank, rma.PeerFailed)
+}
+
+// abandoned is called when a rank makes no request any more. why: what others hear that want the lock, if it has that.
+func (s *served) abandoned(rank int32, why rma.Answer) {
 	waiting, had := s.lock.Failed(rank)
-	s.broken = s.broken || had
+	if had && s.broken == rma.Done {
+		s.broken, s.by = why, rank
+	}
 	for _, a := range waiting {
-		s.answer(a.Rank, a.Slot, rma.PeerFailed, 0)
+		s.answer(a.Rank, a.Slot, s.broken, 0)
 	}
 	s.grant()
 }
 
+// Returned implements pml.Handler. Locks that this rank has elsewhere, and here, are never let go.
+func (s *served) Returned() {
+	me := s.w.group.WorldRank
+	for _, rank := range s.w.locks() {
+		to := s.w.group.ToWorld(rank)
+		if int32(to) == me {
+			s.abandoned(me, rma.Returned)
+			continue
+		}
+		s.port.Send(to, tagRequest, (&rma.Request{Kind: rma.Abandon}).Append(nil), nil)
+	}
+}
+
+// locks are the ranks of which this one has the lock.
+func (w *Window) locks() []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.epochs.Locked()
+	for rank, r := range w.far {
+		if r.locked {
+			all = append(all, rank)
+		}
+	}
+	return all
+}
+
 // answer sends an answer, with so many bytes of out behind the first ones.
 func (s *served) answer(to, slot int32, result rma.Answer, more int) {
-	s.out[0] = byte(result)
-	s.port.Reply(int(to), slot, s.out[:rma.AnswerSize+more])
+	if s.gone[to] {
+		return
+	}
+	clear(s.out[:rma.AnswerSize])
+	if s.out[0] = byte(result); result == rma.PeerFailed || result == rma.Returned {
+		binary.LittleEndian.PutUint32(s.out[4:], uint32(s.by))
+	}
+	b := s.out[:rma.AnswerSize+more]
+	if s.port.SendNow(int(to), slot, b) {
+		return
+	}
+	o := s.origin(to)
+	if o.replies == repliesMost {
+		s.Failed(to, nil)
+		return
+	}
+	o.replies++
+	s.port.Send(int(to), slot, bytes.Clone(b), (*replied)(o))
 }

@@ -18,13 +18,19 @@ func (w *Window) Fence(ctx context.Context) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).Fence); err != nil {
 		return err
 	}
-	return errors.Join(w.flushAll(op), w.barrier(ctx, op)) // other ranks count on this one, also after an error
+	if ctx == nil || w.mapped {
+		return errors.Join(w.flushAll(op), w.barrier(ctx, op)) // other ranks count on this one, also after an error
+	}
+	return w.finish(ctx, op, ranks.Undefined, func() error { return errors.Join(w.flushAll(op), w.barrier(nil, op)) })
 }
 
 // barrier returns when all ranks have called it. An operation that a rank has made before is there for all ranks then.
 func (w *Window) barrier(ctx context.Context, op string) error {
 	key := coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}
 	err := w.group.Plan(coll.Blocking, &key, nil, nil).Perform(ctx)
+	if err == nil {
+		return nil
+	}
 	var barrier *mpierr.Error
 	if errors.As(err, &barrier) {
 		own := *barrier
@@ -34,141 +40,47 @@ func (w *Window) barrier(ctx context.Context, op string) error {
 	return err
 }
 
-// Start opens an epoch for the ranks of a group, of the window, when each of them has called Post; §12.5.2.
-func (w *Window) Start(ctx context.Context, group []int32) error {
-	const op = "Start"
-	if err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error { return e.Start(group) }); err != nil {
-		return err
-	}
-	for _, r := range group {
-		if err := w.hear(ctx, op, int(r), tagPost); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Complete ends the epoch of Start.
-func (w *Window) Complete() error {
-	const op = "Complete"
-	var group []int32
-	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) (err error) {
-		group, err = e.Complete()
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, r := range group {
-		if failed := w.flush(op, int(r)); err == nil {
-			err = failed
-		}
-	}
-	return errors.Join(err, w.tell(nil, op, group, tagComplete)) // other ranks wait for it, whatever ctx says
-}
-
-// Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank; §12.5.2.
-func (w *Window) Post(ctx context.Context, group []int32) error {
-	const op = "Post"
-	if err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error { return e.Post(group) }); err != nil {
-		return err
-	}
-	return w.tell(ctx, op, group, tagPost)
-}
-
-// Wait ends the epoch of Post when the ranks of its group have called Complete.
-func (w *Window) Wait(ctx context.Context) error {
-	_, err := w.wait(ctx, "Wait", func(op string, rank int) (bool, error) {
-		return true, w.hear(ctx, op, rank, tagComplete)
-	})
-	return err
-}
-
-// Test is Wait that does not wait. It reports whether the epoch is over.
-func (w *Window) Test() (bool, error) {
-	return w.wait(nil, "Test", func(op string, rank int) (bool, error) {
-		_, _, there, err := w.group.Engine.Iprobe(w.messages(), w.group.ToWorld(rank), tagComplete, false)
-		if err != nil || !there {
-			return false, w.group.Wrap(op, rank, ranks.Undefined, err)
-		}
-		return true, w.hear(nil, op, rank, tagComplete)
-	})
-}
-
-// wait takes the ranks off the group of Post that have called Complete, as from says.
-func (w *Window) wait(ctx context.Context, op string, from func(op string, rank int) (bool, error)) (bool, error) {
-	var group []int32
-	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) (err error) {
-		group, err = e.Posted()
-		return err
-	})
-	if err != nil {
-		return false, err
-	}
-	for i, r := range group {
-		done, err := from(op, int(r))
-		if !done || err != nil {
-			return false, errors.Join(err, w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
-				e.Remain(group[i:])
-				return nil
-			}))
-		}
-	}
-	return true, w.change(op, ranks.Undefined, func(e *rma.Epochs) error { e.Waited(); return nil })
-}
-
-// hear receives a message without content.
-func (w *Window) hear(ctx context.Context, op string, rank int, tag int32) error {
-	_, err := w.group.Engine.Recv(ctx, w.messages(), w.group.ToWorld(rank), tag, nil)
-	return w.group.Wrap(op, rank, ranks.Undefined, err)
-}
-
-// tell sends one to each rank of a group. Post and Complete do not wait for a receiver.
-func (w *Window) tell(ctx context.Context, op string, group []int32, tag int32) error {
-	var errs []error
-	for _, r := range group { // all of them: one that has failed is no reason for the others to wait
-		err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(int(r)), tag, nil, pml.Standard)
-		errs = append(errs, w.group.Wrap(op, int(r), ranks.Undefined, err))
-	}
-	return errors.Join(errs...)
+// nothing reports whether there is nothing to flush at a rank, and Flush is allowed.
+func (w *Window) nothing(rank int) bool {
+	return uint(rank) < uint(len(w.parts)) && (w.passive.Load() || w.parts[rank].access.Load() == accessLocked)
 }
 
 // Flush returns when this rank's operations at a rank are complete there; §12.5.4. In mapped memory they are.
-func (w *Window) Flush(op string, rank int) error {
-	if w.passive.Load() && uint(rank) < uint(w.group.Size) {
+func (w *Window) Flush(ctx context.Context, op string, rank int) error {
+	if w.nothing(rank) {
 		return nil
 	}
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil {
 		return err
 	}
-	return w.flush(op, rank)
+	return w.flushWithin(ctx, op, rank)
 }
 
 // FlushAll is Flush of all ranks.
-func (w *Window) FlushAll(op string) error {
+func (w *Window) FlushAll(ctx context.Context, op string) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
 		return err
 	}
-	return w.flushAll(op)
+	return w.flushAllWithin(ctx, op)
 }
 
 // FlushLocal returns when the buffers of this rank's operations at a rank are the caller's again.
-func (w *Window) FlushLocal(op string, rank int) error {
-	if w.passive.Load() && uint(rank) < uint(w.group.Size) {
+func (w *Window) FlushLocal(ctx context.Context, op string, rank int) error {
+	if w.nothing(rank) {
 		return nil
 	}
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Flush(int32(rank)) }); err != nil || w.mapped {
 		return err
 	}
-	return w.settled(op, rank)
+	return w.settled(ctx, op, rank)
 }
 
 // FlushLocalAll is FlushLocal of all ranks.
-func (w *Window) FlushLocalAll(op string) error {
+func (w *Window) FlushLocalAll(ctx context.Context, op string) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).FlushAll); err != nil {
 		return err
 	}
-	return w.eachRemote(func(rank int, _ *Remote) error { return w.settled(op, rank) })
+	return w.eachRemote(func(rank int, _ *Remote) error { return w.settled(ctx, op, rank) })
 }
 
 // Sync orders the loads and stores of this rank; §12.5.4. Taking the lock does.
@@ -192,7 +104,23 @@ func (w *Window) Free(ctx context.Context) (first bool, err error) {
 	}
 	w.Open.Store(false)
 	w.passive.Store(false)
-	return true, errors.Join(w.flushAll(op), w.barrier(ctx, op))
+	end := func() error {
+		w.awaitLate()
+		return errors.Join(w.flushAll(op), w.barrier(nil, op))
+	}
+	switch {
+	case ctx == nil:
+		return true, end()
+	case w.mapped:
+		return true, w.barrier(ctx, op)
+	}
+	done := w.group.InBackground(op, end) // for which Free does not wait, unlike background
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return true, w.wrap(op, ranks.Undefined, err)
 }
 
 // Close gives the memory back when no message of another rank touches it: such a rank may live although Free has
@@ -215,7 +143,7 @@ func (w *Window) Close() {
 
 // Notify sends a note to a rank, behind this rank's operations there.
 func (w *Window) Notify(ctx context.Context, op string, rank int, note []byte) error {
-	if err := w.flush(op, rank); err != nil {
+	if err := w.flushWithin(ctx, op, rank); err != nil {
 		return err
 	}
 	err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(rank), tagNote, note, pml.Standard)
@@ -227,9 +155,22 @@ func (w *Window) WaitNote(ctx context.Context, op string, note []byte) (rank int
 	if err := w.change(op, ranks.Undefined, func(*rma.Epochs) error { return nil }); err != nil {
 		return ranks.Undefined, err
 	}
-	st, err := w.group.Engine.Recv(ctx, w.messages(), pml.AnySource, tagNote, note)
-	if err != nil {
-		return ranks.Undefined, w.group.Wrap(op, ranks.Undefined, ranks.Undefined, err)
+	for {
+		st, err := w.group.Engine.Recv(ctx, w.messages(), pml.AnySource, tagNote, note)
+		if err != nil && !errors.Is(err, pml.ErrTruncate) {
+			return ranks.Undefined, w.wrap(op, ranks.Undefined, err)
+		}
+		size := st.Bytes
+		if long := new(pml.TruncateError); errors.As(err, &long) {
+			size = long.Size
+		}
+		switch rank = w.group.RankOf(st.Source); {
+		case rank < 0: // of no rank of the window
+		case size != int64(len(note)):
+			return rank, w.fail(op, mpierr.ErrAborted, rank, "the rank has sent a note of %d bytes; a note has %d",
+				size, len(note))
+		default:
+			return rank, nil
+		}
 	}
-	return w.group.RankOf(st.Source), nil
 }

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,9 @@ type Window struct {
 	board  *pml.Board    // nil: this host's ranks share no memory
 	mapped bool          // fixed when the window is made
 	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
-	own    Guard         // of this rank's memory, for requests
+	parts  []*part       // of all ranks, if the window is mapped
+	here   []*part       // those of near
+	own    *part         // this rank's
 	served *served       // nil: the window is mapped, and takes none
 
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
@@ -37,10 +40,15 @@ type Window struct {
 	epochs rma.Epochs
 	state  state
 	far    map[int]*Remote // ranks that this one has asked for something
+	early  []int32         // ranks whose Post has been heard by a Start that has failed
+	late   int             // calls that go on after their callers' contexts have ended
+	onTime chan struct{}   // is closed when late is 0; nil: Free does not wait
 
 	waits   sync.Mutex    // held by the goroutine that waits at the board
 	watched atomic.Bool   // the ends of all members end waits at the board
-	guard   atomic.Uint64 // of the memory of this rank, if there is no board: see part.Guard
+	holds   atomic.Int32  // locks of mapped memory that this rank has; that of LockAll counts once
+	alone   atomic.Uint64 // of this rank, if there is no board: see guard
+	users   atomic.Uint64 // likewise
 	slots   atomic.Int32  // the number of the last tag
 	scratch sync.Pool     // *scratch
 }
@@ -48,17 +56,13 @@ type Window struct {
 // Updater makes atomic steps on elements, whose type it knows.
 type Updater interface {
 	// Update combines src with dst, each element in one step, and has before, unless it is nil, be the elements as they
-	// were. src may be empty: the operator does not use it. It reports false if there is no such operator. g is for
-	// elements that no atomic step of the CPU can update.
+	// were. src may be empty: the operator does not use it. It reports false if there is no such operator. The error is
+	// the Guard's.
 	Update(op uint8, dst, src, before []byte, g Guard) (bool, error)
 	// Swap sets the element dst to the second of two in src if it is the first, and has before be what it was. It
 	// reports false if that is not for such elements.
-	Swap(dst, src, before []byte) bool
+	Swap(dst, src, before []byte, g Guard) (bool, error)
 }
-
-// Guard calls f while no other rank is in the Guard of the same memory. f is short and does not panic. The error is
-// that f has not been called.
-type Guard interface{ Guard(f func()) error }
 
 // part is what a window has at one rank. It is the memory of the rank's lock (rma.Memory), and its Guard.
 type part struct {
@@ -67,6 +71,23 @@ type part struct {
 	mem   []byte
 	count int64 // elements
 	place int   // of the rank on the board
+	lines int   // of the board, before those of the rank
+	guard
+
+	// access says why an operation of this rank is allowed here, if the window is mapped, other than that Open is set.
+	access atomic.Uint32
+}
+
+// Values of part.access.
+const (
+	accessNone uint32 = iota
+	accessStarted
+	accessLocked
+)
+
+// Allowed reports whether an operation at a rank of a mapped window is allowed and nothing is to be noted of it.
+func (w *Window) Allowed(rank int) bool {
+	return w.Open.Load() || w.parts[rank].access.Load() != accessNone
 }
 
 type state uint8
@@ -127,14 +148,14 @@ func (w *Window) usable(op string, rank int) error {
 
 // Operation reports why an operation of n elements from element at on, at a rank, cannot be made, and notes it
 // otherwise. It returns the memory of these elements, or, if that is not mapped here, nil and the rank.
-func (w *Window) Operation(op string, rank int, at int64, n int) ([]byte, *Remote, error) {
+func (w *Window) Operation(ctx context.Context, op string, rank int, at int64, n int) ([]byte, *Remote, error) {
 	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) }); err != nil {
 		return nil, nil, err
 	}
 	var r *Remote
 	if !w.mapped {
 		var err error
-		if r, err = w.reach(op, rank); err != nil {
+		if r, err = w.reachWithin(ctx, op, rank); err != nil {
 			return nil, nil, err
 		}
 	}

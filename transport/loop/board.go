@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/internal/board"
+	"github.com/gorun-mpi/mpi/internal/meminfo"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -19,6 +20,9 @@ func (d *Device) makeBoard(members []int32, lines, bytes int) (*transport.Board,
 	size := board.Size(len(members), lines, bytes)
 	if size == 0 {
 		return nil, nil, fmt.Errorf("loop: a board of %d lines and %d bytes for %d ranks", lines, bytes, len(members))
+	}
+	if err := meminfo.Check(size); err != nil {
+		return nil, nil, fmt.Errorf("%w: loop: a board of %d bytes: %w", transport.ErrNoMemory, size, err)
 	}
 	p := &posted{members, lines, board.Heap(size)}
 	f := d.fabric

@@ -2,6 +2,6 @@
 // messages to oneself, and the one to copy when writing another (docs/adding-a-transport.md).
 //
 //	Owns:     the queues, the payload buffers, the table of memory that other ranks read and write
-//	May call: internal/board, internal/wire, transport
+//	May call: internal/board, internal/meminfo, internal/wire, transport
 //	Never:    match; hand one rank's memory to another except by copy; turn a number into a pointer
 package loop

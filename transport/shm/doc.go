@@ -9,6 +9,6 @@
 // never scans all peers.
 //
 //	Owns:     rings, inbox, descriptors, the probe and use of process_vm_readv and _writev, memory of mpi.Alloc
-//	May call: internal/auth, internal/board, internal/ring, internal/wire, transport, the kernel
+//	May call: internal/auth, internal/board, internal/meminfo, internal/ring, internal/wire, transport, the kernel
 //	Never:    know what a communicator is; match; name anything in a file system; use a peer's words unchecked
 package shm

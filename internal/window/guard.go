@@ -1,0 +1,191 @@
+package window
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+)
+
+// Ranks update the elements of a rank either by atomic steps, any number of ranks at a time, or one rank alone and the
+// elements as plain memory: a loop over many takes a tenth of the time of so many atomic steps, and elements of more
+// than 8 bytes have none. The two exclude each other. A rank that shares the memory counts itself in a word of its own
+// (users), and then looks at the word of the memory (alone); one that wants it alone sets that, and then waits until no
+// rank of the host shares any memory of the window.
+
+// Guard lets the caller update elements of one rank between Begin and End: by atomic steps, or alone. It neither waits
+// nor panics meanwhile.
+type Guard interface {
+	// Begin returns an error if the caller cannot have the memory so.
+	Begin(alone bool) error
+	End(alone bool)
+	// Worth reports whether n elements are updated sooner alone.
+	Worth(n int) bool
+}
+
+const (
+	// aloneLeast elements, and aloneEach more for each rank of the host whose users Alone looks at, take as long by
+	// atomic steps (8 ns each) as alone.
+	aloneLeast = 24
+	aloneEach  = 4
+	// aloneLooks is how often a request, which must not wait, looks whether a rank has left the memory.
+	aloneLooks = 1 << 10
+)
+
+// guard is a part's words for Guard.
+type guard struct {
+	alone *atomic.Uint64 // 1: a rank has the memory of the part's rank alone
+	users *atomic.Uint64 // goroutines of the part's rank that share the memory of a rank
+}
+
+// guards finds the words: of the board, or of this rank if it has none.
+func (w *Window) guards() {
+	for _, p := range w.near {
+		if p.alone, p.users = &w.alone, &w.users; w.board != nil {
+			p.alone, p.users = p.word(lineAlone), p.word(lineUsers)
+		}
+		w.here = append(w.here, p)
+	}
+	w.own = w.near[w.group.Rank]
+}
+
+// Guard is that of a rank whose memory is mapped here.
+func (w *Window) Guard(rank int) Guard { return w.near[rank] }
+
+// Enter is Begin(false) of a rank of a mapped window, and does not wait. It reports whether the caller may make its
+// atomic steps, and calls Leave then; otherwise it takes Update.
+func (w *Window) Enter(rank int) bool { return w.parts[rank].enter() }
+
+// Leave is End(false).
+func (w *Window) Leave() { w.own.users.Add(^uint64(0)) }
+
+func (p *part) enter() bool {
+	p.w.own.users.Add(1)
+	if p.alone.Load() == 0 {
+		return true
+	}
+	p.w.Leave()
+	return false
+}
+
+func (p *part) begin() bool { return p.alone.CompareAndSwap(0, 1) }
+
+func (p *part) unused() bool { return p.users.Load() == 0 }
+
+// Worth reports whether n elements of any rank are updated sooner alone.
+func (w *Window) Worth(n int) bool { return n > aloneLeast+aloneEach*len(w.here) }
+
+// Worth implements Guard.
+func (p *part) Worth(n int) bool { return p.w.Worth(n) }
+
+// Begin implements Guard. It waits.
+func (p *part) Begin(alone bool) error {
+	if !alone {
+		return p.until(p.enter)
+	}
+	if err := p.until(p.begin); err != nil {
+		return err
+	}
+	for _, other := range p.w.here {
+		if err := p.until(other.unused); err != nil {
+			p.alone.Store(0)
+			return err
+		}
+	}
+	return nil
+}
+
+// End implements Guard.
+func (p *part) End(alone bool) {
+	if alone {
+		p.alone.Store(0)
+	} else {
+		p.w.Leave()
+	}
+}
+
+// until returns when f has reported true. The error is that it may never.
+func (p *part) until(f func() bool) error {
+	for looks := 0; !f(); looks++ {
+		if looks%1024 != 1023 {
+			continue
+		}
+		if err := p.abandoned(); err != nil {
+			return err
+		}
+		time.Sleep(time.Microsecond) // a rank has lost its CPU
+	}
+	return nil
+}
+
+// abandoned reports why other ranks may never leave the memory: one has failed, which may be in there.
+func (p *part) abandoned() error {
+	if p.w.board == nil {
+		return nil
+	}
+	if i, _ := p.w.board.Failed(); i < 0 {
+		return nil
+	}
+	return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
+}
+
+// impatient is a Guard that does not wait, for requests, which are handled under the engine's lock.
+type impatient struct{ *part }
+
+// Begin implements Guard.
+func (p impatient) Begin(alone bool) error {
+	if !alone {
+		if !p.enter() {
+			return p.busy()
+		}
+		return nil
+	}
+	if !p.begin() {
+		return p.busy()
+	}
+	for _, other := range p.w.here {
+		for looks := 0; !other.unused(); looks++ {
+			if looks == aloneLooks {
+				p.alone.Store(0)
+				return p.busy()
+			}
+		}
+	}
+	return nil
+}
+
+// busy is why the memory cannot be had: later it can, or never.
+func (p impatient) busy() error {
+	if err := p.abandoned(); err != nil {
+		return err
+	}
+	return errBusy
+}
+
+var errBusy = errors.New("another rank is in the memory")
+
+// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. busy: nothing has been
+// done, since another rank is in the memory.
+func (w *Window) combine(op uint8, dst, src, before []byte) (ok, busy bool) {
+	ok, err := w.update.Update(op, dst, src, before, impatient{w.own})
+	return ok && err == nil, err == errBusy
+}
+
+// swap is likewise Updater's Swap.
+func (w *Window) swap(dst, src, before []byte) (ok, busy bool) {
+	ok, err := w.update.Swap(dst, src, before, impatient{w.own})
+	return ok && err == nil, err == errBusy
+}
+
+// Update is Updater's for memory of a rank that is mapped here.
+func (w *Window) Update(call string, rank int, op uint8, dst, src, before []byte) error {
+	_, err := w.update.Update(op, dst, src, before, w.near[rank])
+	return w.wrap(call, rank, err)
+}
+
+// SwapHere is Updater's Swap likewise.
+func (w *Window) SwapHere(call string, rank int, dst, src, before []byte) error {
+	_, err := w.update.Swap(dst, src, before, w.near[rank])
+	return w.wrap(call, rank, err)
+}

@@ -1,0 +1,75 @@
+package pml
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// The holder of a request may have to wait for it although it has handed the operation on to another holder, who waits
+// for it too, gives it up, or never looks. Each of them has a request then: the operation's, and its proxy.
+
+// Proxy returns a request that is done when r is, and with the same result. Both must be collected. If cc ends first,
+// the proxy ends with its error, and r goes on. A request has one proxy.
+func (r *Request) Proxy(cc context.Context) *Request {
+	e := r.e
+	e.lock()
+	defer e.unlock()
+	p := e.requests.handle()
+	p.op, p.mode, p.buf, p.cctx, p.peer = opProxy, Standard, transport.Mem{}, cc, nil
+	p.recv.Ctx, p.recv.Source, p.recv.Tag = r.recv.Ctx, r.recv.Source, r.recv.Tag
+	p.status, p.err = r.status, r.err
+	if r.state == stDone {
+		p.state = stDone
+		return p
+	}
+	p.state = stActive
+	e.load.outstanding++
+	p.extra, p.proxied = true, r
+	r.extra, r.proxy = true, p
+	e.exitCall()
+	return p
+}
+
+// endProxy is called when r is over, which has a proxy.
+func (r *Request) endProxy() {
+	p := r.proxy
+	r.proxy, p.proxied = nil, nil
+	p.status = r.status
+	r.e.complete(p, r.err)
+}
+
+var errProxyNotCancelled = fmt.Errorf("%w: the operation cannot be cancelled; wait for it", ErrRequest)
+
+// cancelProxy ends the proxy r, whose context has ended.
+func (e *Engine) cancelProxy(r *Request, why error) {
+	r.proxied.proxy, r.proxied = nil, nil
+	e.endCancelled(r, why)
+}
+
+// Await returns when r is done, or cc has ended: then r is under way still, and the error is that of cc. In neither
+// case it collects the result.
+func (r *Request) Await(cc context.Context) error {
+	e := r.e
+	e.lock()
+	defer e.unlock()
+	if r.state < stActive || r.claimed != 0 {
+		return r.checkWaitable()
+	}
+	r.claimed = e.requests.nextClaim()
+	w := waitFor{e: e, r: r, cc: cc}
+	var err error
+	for err == nil && !w.ready() {
+		err = w.block()
+	}
+	if w.slept {
+		e.boards.awake(&w)
+	}
+	r.claimed = 0
+	e.exitCall()
+	if w.ready() {
+		return nil
+	}
+	return err
+}
