@@ -51,6 +51,7 @@ const (
 type policy struct {
 	killDelay time.Duration
 	recover   bool   // ranks that fail do not end the job
+	step      bool   // the ranks are of a Slurm step, which ends with SIGKILL when one of its hosts is lost
 	agentOn   string // the host, if this is the policy of an agent
 
 	phase phase
@@ -61,7 +62,7 @@ type policy struct {
 	soft  bool      // the cause may still give way to a death by signal, or to the loss of a host
 	weak  bool      // the cause is a consequence of an end that is still to be reported, and gives way to any other one
 	host  bool      // the cause is the loss of a host or its agent
-	agent bool      // the cause is a signal to an agent, and may still give way to the loss of a host
+	agent bool      // the cause is a signal to an agent, or of a step, and may still give way to the loss of a host
 	said  bool      // cause has been said
 	first time.Time // when the first failure was seen
 
@@ -127,6 +128,7 @@ func (p *policy) blame(e rankEnd) {
 	p.cause, p.code = e.failure()
 	p.cause += stopped
 	p.soft, p.weak, p.text = e.Signal == 0 || e.consequence, e.consequence, false
+	p.agent = p.step && e.Signal == syscall.SIGKILL
 }
 
 // failure is what is said of a rank that has failed, and the exit code that it gives to the job.

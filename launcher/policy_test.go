@@ -48,6 +48,10 @@ func TestPolicy(t *testing.T) {
 	}
 	agent := func(p *policy, now time.Time) action { return p.agentStopped(now, errors.New("agent stopped"), 143) }
 	lost := func(p *policy, now time.Time) action { return p.hostLost(now, errors.New("host x is lost")) }
+	inStep := func(p *policy, _ time.Time) action {
+		p.step = true
+		return action{}
+	}
 	noStart := func(p *policy, now time.Time) action {
 		return p.cannotStart(errors.New("rank 9 cannot be started"), 127)
 	}
@@ -163,6 +167,10 @@ func TestPolicy(t *testing.T) {
 		{"an exit after no other end", []step{{0, after(1, 1)}, {2, after(0, 2)}}, 1,
 			"3001 terminated|3251 killed|" +
 				"end say rank 1 (pid 101 on host h) exited with code 1; the job is stopped"},
+		{"a Slurm step whose host is lost, which kills the others", []step{{0, inStep}, {1, killed(1, 9)}, {100, lost}}, 1,
+			"252 terminated|502 killed|end say host x is lost; the job is stopped"},
+		{"a rank of a Slurm step that is killed", []step{{0, inStep}, {1, killed(1, 9)}, {300, lost}}, 137,
+			"252 terminated|502 killed|end say rank 1 (pid 101 on host h) was killed by signal 9 (killed); the job is stopped"},
 		{"recover, and one exits after another's end", []step{{0, func(p *policy, now time.Time) action {
 			p.recover = true
 			return after(2, 3)(p, now)
