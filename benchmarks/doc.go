@@ -5,6 +5,7 @@
 //	bw, bw_persistent, bibw, mbw_mr, fan_in, fan_out     OSU's windows: one way, by persistent requests, both ways,
 //	                                                     of many pairs, from all ranks to one, from one to all
 //	collective    OSU's collective calls
+//	onesided      OSU's operations on windows
 //	kernel        the sum that reductions use, compared with a copy
 //	allpairs      every rank sends to random others
 //	halo          ranks compute unevenly and exchange halos

@@ -51,6 +51,12 @@ var suite = []struct {
 	{"collective", 2, "ialltoall -m 1024:16384 -i 3 -x 1", "# OSU MPI Non-blocking All-to-All", 4, ""},
 	{"collective", 2, "allreduce,barrier -m 1024:16384 -i 3 -x 1",
 		"# Size         allreduce(us)           barrier(us)\n", 2, ""},
+	{"onesided", 2, "put_bw -m 1024:16384 -i 3 -x 1 -W 4", "# OSU MPI_Put Bandwidth Test v7.4 (gorun)\n" +
+		"# Window creation: MPI_Win_allocate\n# Synchronization: MPI_Win_flush\n# Datatype: MPI_CHAR.\n" +
+		"# Size        Bandwidth (MB/s)", 1, "cf"},
+	{"onesided", 2, "get_acc_latency -m 1024:16384 -i 3 -x 1 -w create -s lock", "# OSU MPI_Get_accumulate latency " +
+		"Test v7.4 (gorun)\n# Window creation: MPI_Win_create\n# Synchronization: MPI_Win_lock/unlock\n" +
+		"# Datatype: MPI_INT64_T.\n# Size            Latency (us)", 1, "cf"},
 	{"ring", 3, "-m 1024:16384 -i 3 -x 1", "# [ ranks: 3 ] [ tokens: 1 ]\n", 4, ""},
 	{"match", 2, "-m 1:10 -i 2 -x 1", "# Queue ", 8, ""},
 }
@@ -101,7 +107,7 @@ func TestSuite(t *testing.T) {
 			checkSVG(t, picture)
 			picture = filepath.Join(t.TempDir(), "a.png")
 			name := p.name
-			if operation := strings.Fields(p.args)[0]; name == "collective" && !strings.Contains(operation, ",") {
+			if operation := strings.Fields(p.args)[0]; !strings.HasPrefix(operation, "-") && !strings.Contains(operation, ",") {
 				name = operation
 			}
 			checkObjects(t, run(t, p.ranks, object+" --plot "+picture), name, p.ranks, full)
@@ -259,6 +265,8 @@ func checkRefused(t *testing.T, bin string) {
 		{2, "halo -m 0:20", "a rank computes for at least 1 us"},
 		{1, "first", "needs at least 2 ranks, this job has 1"},
 		{2, "late --time -1", "-1 s is not between 0 and 3600 s"},
+		{3, "onesided put_latency", "put_latency needs exactly 2 ranks, this job has 3"},
+		{1, "onesided fop_rate", "needs at least 2 ranks, this job has 1"},
 		{2, "latency --waitsome", "unknown flag: --waitsome"},
 	} {
 		stdout, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)

@@ -18,6 +18,7 @@ const (
 	openMPI    = "Open MPI"
 	mpich      = "MPICH"
 	bareSocket = "bare socket"
+	bareMemory = "bare memory"
 	perftest   = "perftest"
 	gorunTLS   = "gorun, TLS"
 	gorunPlain = "gorun, plain"
@@ -30,8 +31,8 @@ type baseline struct {
 	short  string // in a head of a table
 }
 
-var baselines = []baseline{{bareSocket, "the bare socket", "the socket"}, {perftest, perftest, perftest},
-	{ucxPerftest, ucxPerftest, ucxPerftest}}
+var baselines = []baseline{{bareSocket, "the bare socket", "the socket"}, {bareMemory, "bare memory", bareMemory},
+	{perftest, perftest, perftest}, {ucxPerftest, ucxPerftest, ucxPerftest}}
 
 // baselineIn finds the one among libraries, the first of which is ours. at is 0 where there is none.
 func baselineIn(libraries []string) (at int, b baseline) {
@@ -79,19 +80,21 @@ func (l library) shown(m measurement, a arguments, ours bool) string {
 	return command
 }
 
-// words are the arguments of one run. perftest's are programs of its own, with options of their own.
+// words are the arguments of one run. perftest's are programs of its own, with options of their own. Bare memory is fast
+// enough for ours.
 func (l library) words(a arguments, ours bool) []string {
 	if l.name == perftest || l.name == ucxPerftest {
 		return strings.Fields(a.tool)
 	}
-	return a.words(ours)
+	return a.words(ours || l.name == bareMemory)
 }
 
 // build makes the programs of every library. Only ours must be there.
 func build(ctx context.Context, dir string, chosen []measurement) ([]library, error) {
-	programs, hosts := make(map[string]bool), false
+	programs, hosts, memory := make(map[string]bool), false, false
 	for _, m := range chosen {
 		programs[m.program], hosts = true, hosts || m.hosts
+		memory = memory || slices.Contains(m.libraries, bareMemory)
 	}
 	first, err := buildOurs(ctx, filepath.Join(dir, "gorun"), programs, hosts)
 	if err != nil {
@@ -113,7 +116,19 @@ func build(ctx context.Context, dir string, chosen []measurement) ([]library, er
 			fmt.Fprintf(os.Stderr, "compare: %s of %s is left out: %s\n", program, l.name, why)
 		}
 	}
+	if memory {
+		libraries = append(libraries, buildBare(ctx, bareMemory, dir, "memory", "cc", launchMemory))
+	}
 	return libraries, nil
+}
+
+// buildBare makes a baseline of one C program, which needs a tool to run.
+func buildBare(ctx context.Context, name, dir, program, tool string, launch func(int, string) []string) library {
+	l := library{name: name, dir: filepath.Join(dir, program), launch: launch}
+	if l.absent = l.compile(ctx, [2]string{"cc", tool}, map[string]bool{program: true}); l.absent == "" {
+		l.absent = l.broken[program]
+	}
+	return l
 }
 
 func buildOurs(ctx context.Context, dir string, programs map[string]bool, hosts bool) (library, error) {
@@ -178,6 +193,11 @@ func (l *library) compileOne(ctx context.Context, compiler, program string) (why
 		return fmt.Sprintf("%s %s.c: %v: %s", compiler, program, err, firstLine(string(out)))
 	}
 	return ""
+}
+
+// launchMemory starts the processes of the program without a library, which has all operations of onesided.
+func launchMemory(n int, program string) []string {
+	return []string{filepath.Join(filepath.Dir(program), "memory"), strconv.Itoa(n)}
 }
 
 func underOpenMPI(n int, program string) []string {

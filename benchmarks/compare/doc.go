@@ -18,12 +18,17 @@
 // the other two again. README.md in the same folder has the least and the greatest ratio of each measurement, the
 // share of its rows with at most 0.8 and at most 1.0 of the best peer's time, and a hand-written summary between two
 // marks, which compare keeps. At its end compare prints that table for the measurements that it has done. Compare
-// reports a library that is missing, fails or exceeds the limit, with the reason, and does not try that run again.
+// reports a library that is missing, crashes, fails or exceeds the limit, with the reason, and does not try that run
+// again.
 // After an interrupt it writes the results that it has.
 //
 // Measurements named tcp-… run between two hosts, which scripts/hosts makes of namespaces (hosts.go). They need root
 // and Linux; elsewhere compare leaves them out and says so. A bare socket (benchmarks/peers/socket.c) is the limit
 // there: it is not a peer, and has ratios of its own.
+//
+// Operations on windows of one host have a limit too: the same loads, stores and atomic instructions without any
+// library (benchmarks/peers/memory.c). Measurements named win_… have a row for each kind of window, and a column for the
+// calls of each epoch.
 //
 // Measurements named rdma-… run in guests, which scripts/guest boots (guest.go): QEMU emulates the machine in software,
 // and its kernel has soft-RoCE. They need root and Linux on amd64; elsewhere, and with -quick, compare leaves them out.
@@ -39,9 +44,9 @@
 // halos of N ranks. A round takes about a minute and a half. The results have a folder of their own, cores-N, since
 // measurements of both sets have the same names. -from needs no such host, and needs the same -cores.
 //
-// The whole set is in plan.go, collective.go, tcp.go, ucx.go and rdma.go. -quick measures a part of a set in the same
-// way, in fewer rounds and with less time for each figure. It writes to a folder of its own, and so does not replace
-// the full results.
+// The whole set is in plan.go, collective.go, onesided.go, tcp.go, ucx.go and rdma.go. -quick measures a part of a set
+// in the same way, in fewer rounds and with less time for each figure. It writes to a folder of its own, and so does not
+// replace the full results.
 //
 //	Owns:     the programs to run, their order, the turns that count, the gauge, the tables, the contents of the
 //	          pictures

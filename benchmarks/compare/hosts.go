@@ -30,12 +30,7 @@ func (b *testbed) makeHosts() ([]library, error) {
 		return nil, err
 	}
 	b.hosts = h
-	socket := library{name: bareSocket, dir: filepath.Join(b.dir, "socket")}
-	socket.absent = socket.compile(b.ctx, [2]string{"cc", "taskset"}, map[string]bool{"socket": true})
-	if socket.absent == "" {
-		socket.absent = socket.broken["socket"]
-	}
-	return librariesOnHosts(b.local, socket, h.base), nil
+	return librariesOnHosts(b.local, buildBare(b.ctx, bareSocket, b.dir, "socket", "taskset", nil), h.base), nil
 }
 
 // librariesOnHosts are the libraries as they run on the hosts that are up in base.

@@ -165,7 +165,7 @@ func (r *result) span(m measurement, c column, of func(row) float64) string {
 	if len(ratios) == 0 {
 		return "–"
 	}
-	at := func(v float64) string { return fmt.Sprintf("%s at %d", ratioText(v), keys[slices.Index(ratios, v)]) }
+	at := func(v float64) string { return ratioText(v) + " at " + m.keyText(keys[slices.Index(ratios, v)]) }
 	low, high := at(slices.Min(ratios)), at(slices.Max(ratios))
 	if low != high {
 		low += " to " + high

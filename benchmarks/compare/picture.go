@@ -2,9 +2,9 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
 )
@@ -21,6 +21,9 @@ func (r *result) panels(m measurement) (rows [][]picture.Panel) {
 		if !c.aside {
 			shown = append(shown, c)
 		}
+	}
+	if m.labelled() {
+		return r.labelledPanels(m, shown)
 	}
 	if len(shown) == 1 {
 		p := r.panel(m, shown[0])
@@ -47,15 +50,39 @@ func (r *result) panels(m measurement) (rows [][]picture.Panel) {
 	return rows
 }
 
+// labelled reports whether keys are only names, and have no order.
+func (m measurement) labelled() bool {
+	return slices.ContainsFunc(m.runs, func(a arguments) bool { return a.label != "" })
+}
+
+// labelledPanels lays out bars for each key and column.
+func (r *result) labelledPanels(m measurement, shown []column) (rows [][]picture.Panel) {
+	const across = 4
+	for _, key := range r.keys() {
+		var panels []picture.Panel
+		for _, c := range shown {
+			all := slices.DeleteFunc(r.rows(c), func(w row) bool { return w.key != key })
+			p := r.panelOf(m, c, []int64{key}, all)
+			p.Title, p.Y, p.Width, p.Height = c.name, c.unit, 3.5, 2.6
+			panels = append(panels, p)
+		}
+		rows = slices.AppendSeq(rows, slices.Chunk(panels, across))
+	}
+	return rows
+}
+
 // panel is one column: bars where there is one key, curves otherwise.
 func (r *result) panel(m measurement, c column) picture.Panel {
-	p := picture.Panel{X: m.key, Y: c.name, Keys: r.keys()}
+	return r.panelOf(m, c, r.keys(), r.rows(c))
+}
+
+func (r *result) panelOf(m measurement, c column, keys []int64, rows []row) picture.Panel {
+	p := picture.Panel{X: m.key, Y: c.name, Keys: keys}
 	if c.unit != "" {
 		p.Y += ", " + c.unit
 	}
-	rows := r.rows(c)
 	if p.Bars = len(rows) == 1; p.Bars {
-		p.X = fmt.Sprintf("%d %s", rows[0].key, m.key)
+		p.X = m.keyText(rows[0].key) + " " + m.key
 	}
 	for i, name := range r.Library {
 		curve := picture.Curve{Name: name, Style: i}

@@ -35,6 +35,7 @@ type measurement struct {
 type arguments struct {
 	ranks             int
 	key               int64  // of the only line that the run prints; 0: the line's own
+	label             string // stands for the key; empty: the key says what the run is about
 	args              string // the same for all
 	peerArgs, ownArgs string // more of each: where the peers are so slow that a time to measure for would be no limit
 	quick             string // takes the place of args with -quick; same: these; empty: left out there
@@ -104,7 +105,7 @@ func wholePlan() []measurement {
 		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
 		allPairsSome(), early(), first(), idle(), start(), overlap(),
 	}
-	return slices.Concat(all, collectivePlan(), tcpPlan(), ucxPlan(), rdmaPlan())
+	return slices.Concat(all, collectivePlan(), oneSidedPlan(), tcpPlan(), ucxPlan(), rdmaPlan())
 }
 
 // makeQuick keeps the runs that have arguments for -quick, with these.

@@ -167,7 +167,7 @@ func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bo
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, fmt.Errorf("did not end within %v", limit)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %v: %s", filepath.Base(args[0]), err, firstLine(stderr.String()))
+		return nil, fmt.Errorf("%s%s: %v: %s", crash(err), filepath.Base(args[0]), err, firstLine(stderr.String()))
 	}
 	if m.guest { // it names the short runs that failed; the others count
 		os.Stderr.Write(stderr.Bytes())
@@ -179,6 +179,27 @@ func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bo
 		}
 	}
 	return lines, err
+}
+
+// crashed is how the reason begins where a program ended by a signal.
+const crashed = "crashed"
+
+// crash is the beginning of such a reason, with the signal, or "" where a program failed otherwise. A launcher passes on
+// the signal that ended a rank in its exit code, as a shell does.
+func crash(err error) string {
+	const bySignal, most = 128, 64
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return ""
+	}
+	signal := exit.ExitCode() - bySignal
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		signal = int(status.Signal())
+	}
+	if signal < 1 || signal > most {
+		return ""
+	}
+	return fmt.Sprintf("%s (%v): ", crashed, syscall.Signal(signal))
 }
 
 func readLines(m measurement, a arguments, l library, out string, took time.Duration) ([]line, error) {

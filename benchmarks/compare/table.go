@@ -118,7 +118,7 @@ func (r *result) table(m measurement, c column) string {
 	writeRow(&b, heads)
 	fmt.Fprintf(&b, "|%s\n", strings.Repeat("-:|", len(heads)))
 	for _, row := range r.rows(c) {
-		cells := []string{strconv.FormatInt(row.key, 10)}
+		cells := []string{m.keyText(row.key)}
 		for i, s := range row.libraries {
 			cells = append(cells, r.cell(i, row.key, s, c.digits))
 		}
@@ -132,6 +132,16 @@ func (r *result) table(m measurement, c column) string {
 		writeRow(&b, cells)
 	}
 	return b.String() + "\n"
+}
+
+// keyText is what a row is about.
+func (m measurement) keyText(key int64) string {
+	for _, a := range m.runs {
+		if a.label != "" && a.key == key {
+			return a.label
+		}
+	}
+	return strconv.FormatInt(key, 10)
 }
 
 // gaugeText is the least and the greatest gauge of a row's rounds.
@@ -212,6 +222,8 @@ func (r *result) cell(library int, key int64, s summary, digits int) string {
 	switch {
 	case s.rounds == 0 && (why == "" || strings.HasSuffix(why, notInstalled)):
 		return "–"
+	case s.rounds == 0 && strings.HasPrefix(why, crashed):
+		return crashed
 	case s.rounds == 0:
 		return "failed"
 	}

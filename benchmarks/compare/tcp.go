@@ -1,9 +1,10 @@
 package main
 
 // tcpPlan is what is measured between two hosts, one rank on each, over TCP. Times are such that a round of all of it
-// takes about a minute: five rounds must end within six minutes.
+// takes about a minute and a half.
 func tcpPlan() []measurement {
 	all := []measurement{tcpLatency(), tcpBandwidth(), tcpRate(), tcpTLS(), tcpIdle()}
+	all = append(all, oneSidedBetweenHosts()...)
 	for i := range all {
 		all[i].hosts = true
 	}

@@ -164,7 +164,7 @@ func TestSilentRank(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMrscfazYRV"
+	p.Takes = "mixXTWptbMrscfazYRVwS"
 	def := p.Defaults
 	with := func(change func(*Options)) Options { o := def; change(&o); return o }
 	tests := []struct {
@@ -201,6 +201,8 @@ func TestParse(t *testing.T) {
 		{"-V -R 0", with(func(o *Options) { o.VaryWindow, o.NoRate, o.Window = true, true, 128 })},
 		{"-V -T mpi_int", with(func(o *Options) { o.VaryWindow, o.Window, o.Type = true, 128, Int })},
 		{"-R 1", def},
+		{"-w create -s lock_all", with(func(o *Options) { o.WinKind, o.Sync = "create", "lock_all" })},
+		{"-w create -w shared -s flush,lock", with(func(o *Options) { o.WinKind, o.Sync = "shared", "flush,lock" })},
 		{"-T mpi_char", def},
 		{"-T MPI_INT", with(func(o *Options) { o.Type = Int })},
 		{"--json", with(func(o *Options) { o.JSON = true })},
@@ -230,13 +232,16 @@ func TestIterationsInsteadOfADefaultTime(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMzYRV"
+	p.Takes = "mixXTWptbMzYRVwS"
 	tests := []struct{ args, want string }{
 		{"-m x", `"x" is not a size; use for example 4096, 64KiB or 1M`},
 		{"-z P95", `"P95" is not an option`},
 		{"-zP95", `"P95" is none of P50, P90 and P99`},
 		{"-T mpi_double", `wanted all, mpi_char, mpi_int or mpi_float, got "mpi_double"`},
 		{"-R 2", `wanted 0 or 1, got "2"`},
+		{"-w dynamic", `wanted one of allocate, create, shared, got "dynamic"`},
+		{"-s lock,none", `wanted one of lock, lock_exclusive, flush, flush_local, lock_all, lock_all_flush, pscw, ` +
+			`fence, got "none"`},
 		{"-V -W 3", "-W cannot be used"},
 		{"-m 64:8", "the minimum 64 is above the maximum 8"},
 		{"-m :", `wanted [MIN:]MAX, got ":"`},
@@ -319,7 +324,7 @@ func TestStartSpeaksOnce(t *testing.T) {
 
 func TestHelpGolden(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMrscfazYRV"
+	p.Takes = "mixXTWptbMrscfazYRVwS"
 	golden(t, "help.txt", []byte(p.help()))
 }
 

@@ -3,6 +3,7 @@ package harness
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,8 @@ type Options struct {
 	Alloc            bool          // --alloc: buffers from mpi.Alloc instead of make
 	RunAhead         bool          // --run-ahead: windows are not answered
 	WaitSome         bool          // --waitsome: WaitSome over all requests instead of the oldest one by one
+	WinKind          string        // -w: the kind of a window; "": the default of the measurement
+	Sync             string        // -s: the calls of an epoch, or several separated by commas; "": the default
 	MemoryMax        int64         // -M: what the buffers of one rank may take together
 	JSON             bool          // --json: an object a line instead of the table
 	Plot             string        // --plot: the file of a picture; "": none
@@ -207,6 +210,34 @@ func (o Options) PairsOf(ranks int) (int, error) {
 			o.Pairs, 2*o.Pairs, ranks, 2*o.Pairs)
 	}
 	return o.Pairs, nil
+}
+
+// Syncs are the values of -s. OSU's programs lack lock_exclusive and lock_all_flush.
+var Syncs = []string{"lock", "lock_exclusive", "flush", "flush_local", "lock_all", "lock_all_flush", "pscw", "fence"}
+
+// WinKinds are the values of -w. OSU's programs lack shared. Package mpi has no window of OSU's kind dynamic.
+var WinKinds = []string{"allocate", "create", "shared"}
+
+func parseSync(arg string, o *Options) error {
+	for sync := range strings.SplitSeq(arg, ",") {
+		if err := oneOf(Syncs, sync); err != nil {
+			return err
+		}
+	}
+	o.Sync = arg
+	return nil
+}
+
+func parseWindow(arg string, o *Options) error {
+	o.WinKind = arg
+	return oneOf(WinKinds, arg)
+}
+
+func oneOf(words []string, arg string) error {
+	if !slices.Contains(words, arg) {
+		return fmt.Errorf("wanted one of %s, got %q", strings.Join(words, ", "), arg)
+	}
+	return nil
 }
 
 // parseCount reads a whole number that is at least low.

@@ -22,7 +22,7 @@ type Program struct {
 	Ranks    int    // exactly so many ranks; 0: any number that is at least MinRanks
 	MinRanks int    // 0: one
 	// Takes has the options it takes, by their letters. 'a' stands for --alloc, 'T' for --time, 'X' for --warm-time,
-	// 'r' for --run-ahead, 's' for --waitsome. 'Y' stands for -T, and 'z', 'R' and 'V' for
+	// 'r' for --run-ahead, 's' for --waitsome. 'Y' stands for -T, 'S' for -s, and 'z', 'R', 'V' and 'w' for
 	// themselves. --json goes without saying.
 	Takes    string
 	Counts   string // what -i counts, for -h; "iterations measured" when empty
@@ -175,6 +175,8 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 			letter = ""
 		case "Y":
 			letter = "T"
+		case "S":
+			letter = "s"
 		}
 		fs.VarP(setter{kind, set}, name, letter, usage)
 	}
@@ -211,6 +213,10 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 		func(s string) error { return parseType(s, o) })
 	add("print-rate", "R", "0|1", "messages per second: 0 leaves them out (default 1)",
 		func(s string) error { return parseRate(s, o) })
+	add("win-option", "w", "KIND", "kind of window: "+strings.Join(WinKinds, ", ")+" (default allocate)",
+		func(s string) error { return parseWindow(s, o) })
+	add("sync-option", "S", "LIST", "calls of an epoch, a column for each: "+strings.Join(Syncs, ", ")+" (default flush)",
+		func(s string) error { return parseSync(s, o) })
 	if strings.Contains(p.Takes, "V") {
 		fs.BoolVarP(&o.VaryWindow, "vary-window", "V", false, "windows of 8 to 128 messages, a column for each")
 	}

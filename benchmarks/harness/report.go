@@ -11,6 +11,9 @@ const (
 	Rates                    // bandwidth and messages per second, as osu_mbw_mr
 )
 
+// OneSidedPrecision is how many digits a latency of operations on windows has, where OSU's programs print two.
+const OneSidedPrecision = 4
+
 // rateWidth is the width of osu_mbw_mr's columns and of their headings.
 const rateWidth = 18
 
@@ -36,6 +39,18 @@ type Result struct {
 func (p Program) Report(out Output, u Unit) *Report {
 	r := &Report{p.Table(out, out.Options.Type.Name(), "Size", columnsOf(u, out.Options)...), u}
 	r.straight = u == Rates
+	return r
+}
+
+// OneSided makes the printer of a one-sided program. The header names the window and the calls that end an epoch.
+func (p Program) OneSided(out Output, u Unit, window, sync, datatype string) *Report {
+	r := p.Report(out, u)
+	if u == Microseconds { // an operation in memory of this host takes nanoseconds
+		r.cols[0].Head, r.cols[0].Precision = "Latency (us)", OneSidedPrecision
+	}
+	r.straight, r.datatype = true, datatype
+	r.Under("Window creation: %s", window)
+	r.Under("Synchronization: %s", sync)
 	return r
 }
 

@@ -31,6 +31,8 @@ typedef struct {
     int64_t each_ns;                 /* --time: each figure is measured for so long; 0: for so many iterations */
     int run_ahead;                   /* --run-ahead: windows are not answered */
     int wait_some;                   /* --waitsome: MPI_Waitsome over all requests instead of the oldest */
+    const char *window_kind;         /* -w: the kind of a window; NULL: the default */
+    const char *sync;                /* -s: the calls of an epoch, or several separated by commas; NULL: the default */
     const char *operand;             /* the word that is no option; NULL: there is none */
 } options;
 
@@ -132,11 +134,11 @@ static inline int parse_buffers(const char *arg)
 static inline void parse(int argc, char **argv, options *o)
 {
     static const struct option long_options[] = {
-        {"alloc", no_argument, NULL, 'a'}, {"run-ahead", no_argument, NULL, 'r'}, {"waitsome", no_argument, NULL, 's'},
+        {"alloc", no_argument, NULL, 'a'}, {"run-ahead", no_argument, NULL, 'r'}, {"waitsome", no_argument, NULL, 'S'},
         {"time", required_argument, NULL, 'T'}, {"warm-time", required_argument, NULL, 'X'}, {0},
     };
     int c, iterations = 0, timed = 0, warmup = 0, warm_time = 0;
-    while ((c = getopt_long(argc, argv, "m:i:x:W:b:t:p:", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "m:i:x:W:b:t:p:w:s:", long_options, NULL)) != -1) {
         switch (c) {
         case 'm': parse_range(optarg, o); break;
         case 'i': o->small_iters = o->large_iters = number(optarg, 1); iterations = 1; break;
@@ -147,11 +149,13 @@ static inline void parse(int argc, char **argv, options *o)
         case 'p': o->pairs = number(optarg, 1); break;
         case 'a': o->alloc = 1; break;
         case 'r': o->run_ahead = 1; break;
-        case 's': o->wait_some = 1; break;
+        case 'S': o->wait_some = 1; break;
+        case 'w': o->window_kind = optarg; break;
+        case 's': o->sync = optarg; break;
         case 'T': o->each_ns = seconds(optarg); timed = 1; break;
         case 'X': o->warm_ns = seconds(optarg); warm_time = 1; break;
-        default: fail(argv[0], "options are -m [MIN:]MAX -i N -x N -W N -b single|multiple -t S:R -p N --alloc "
-                      "--time SECONDS --warm-time SECONDS --run-ahead --waitsome");
+        default: fail(argv[0], "options are -m [MIN:]MAX -i N -x N -W N -b single|multiple -t S:R -p N -w KIND -s CALLS "
+                      "--alloc --time SECONDS --warm-time SECONDS --run-ahead --waitsome");
         }
     }
     if (optind < argc && o->operand != NULL)

@@ -137,7 +137,7 @@ func (j *Job) Memory(n int) ([]byte, error) { return Memory[byte](j, n) }
 // Memory is n elements for messages, every page of which has been touched. With --alloc they are the library's own.
 // Otherwise they begin a page and share their last one with nothing, so that a core never receives into a cache line
 // that another one works on.
-func Memory[T byte | float64](j *Job, n int) ([]T, error) {
+func Memory[T byte | int64 | float64](j *Job, n int) ([]T, error) {
 	if !j.Options.Alloc {
 		b := make([]T, (n+page-1)/page*page)
 		clear(b)
