@@ -213,7 +213,10 @@ func swap(addr unsafe.Pointer, size uintptr, before, after uint64) bool {
 
 // around is the word of four bytes that holds an element of at most as many, and where in it the element begins. An
 // element of one or two bytes may have neighbours in the word that other atomic steps change. All machines that the
-// module is built for are little-endian.
+// module is built for are little-endian. The last word of a slice may end behind it, and no other word of the machine
+// begins there; the race detector's check of pointers would end the program.
+//
+//go:nocheckptr
 func around(addr unsafe.Pointer) (word *atomic.Uint32, shift uintptr) {
 	at := uintptr(addr) % 4
 	return (*atomic.Uint32)(unsafe.Add(addr, -int(at))), 8 * at

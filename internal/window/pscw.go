@@ -119,7 +119,10 @@ func (w *Window) hear(ctx context.Context, op string, s signal, group []int32) (
 
 // goneFirst puts a rank of a group first that is gone, if one is, and names it in the error.
 func (w *Window) goneFirst(op string, group []int32, err error) ([]int32, error) {
-	at := slices.IndexFunc(group, func(r int32) bool { return w.gone(r) != nil })
+	var failed *pml.PeerError // of a member of the board: the engine may not know of it yet
+	at := slices.IndexFunc(group, func(r int32) bool {
+		return errors.As(err, &failed) && w.group.ToWorld(int(r)) == failed.Rank || w.gone(r) != nil
+	})
 	if at < 0 {
 		return group, w.group.Wrap(op, ranks.Undefined, ranks.Undefined, err)
 	}
@@ -246,7 +249,7 @@ func (w *Window) wait(ctx context.Context, op string,
 	for {
 		left, err = from(ctx, op, completed, left)
 		errs = append(errs, err)
-		if len(left) == 0 || !errors.Is(err, mpierr.ErrPeerFailed) || w.gone(left[0]) == nil {
+		if len(left) == 0 || !errors.Is(err, mpierr.ErrPeerFailed) {
 			break
 		}
 		left = left[1:] // it calls nothing any more

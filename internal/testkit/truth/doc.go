@@ -1,5 +1,6 @@
 // Package truth makes collective calls whose results follow from the ranks, and compares the results with plain loops:
-// every existing call, and random programs of calls.
+// every existing call, and random programs of calls. Random programs on windows check the results in the same way, also
+// when a rank dies.
 //
 //	Owns:     the calls, their data, the plain loops
 //	May call: mpi, as any program does; collectives (the names of algorithms)
