@@ -533,13 +533,13 @@ func TestHugePut(t *testing.T) {
 					win = ok(WinAlloc[int64](w, n))
 				}
 				for i := range buf {
-					buf[i] = scattered(i)
+					buf[i] = stirred(i)
 				}
 				must(win.Fence())
 				must(win.Put(buf, 0, 0))
 				must(win.Fence())
 				for i, v := range win.Local() {
-					if v != scattered(i) {
+					if v != stirred(i) {
 						check(false, "element %d is %d", i, v)
 					}
 				}
@@ -548,7 +548,7 @@ func TestHugePut(t *testing.T) {
 				must(win.Get(buf, 0, 0))
 				must(win.Fence())
 				for i, v := range buf {
-					if v != scattered(i) {
+					if v != stirred(i) {
 						check(false, "element %d comes back as %d", i, v)
 					}
 				}
@@ -558,8 +558,8 @@ func TestHugePut(t *testing.T) {
 	})
 }
 
-// scattered is a number that depends on each bit of i.
-func scattered(i int) int64 { return int64(uint64(i) * 0x9e3779b97f4a7c15) }
+// stirred is a number that depends on each bit of i.
+func stirred(i int) int64 { return int64(uint64(i) * 0x9e3779b97f4a7c15) }
 
 // availableMemory is what this machine can give; 0: it does not say.
 func availableMemory() (n int64) {
@@ -686,7 +686,7 @@ func TestFreeWithOperations(t *testing.T) {
 // Windows that are freed leave no memory: no mapping and nothing on the heap that grows with their number.
 func TestWindowsLeaveNoMemory(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
-		windows, each := inShort(1000, 40), 0
+		windows, each := inShort(1000, 400), 0
 		run(2, func(w *Comm) {
 			use := func() {
 				withWin(w, 1000, func(win *Win[int]) {
