@@ -104,7 +104,7 @@ func oneSidedCalls(name, operation, what, unit, args string, syncs []string) mea
 	m := measurement{
 		name: "win_" + name, title: what + " in each kind of window", key: "window", seconds: 15,
 		about: what + " in a window of each kind: its memory is the library's (allocate), the program's (create), or read " +
-			"and written in place by all ranks (shared). The calls that begin and end epochs are Lock (Shared) and " +
+			"and written in place by all ranks (shared), or attached to the window later (dynamic). The calls that begin and end epochs are Lock (Shared) and " +
 			"Unlock; Lock (Exclusive) and Unlock; Flush or FlushLocal in an epoch of Lock; LockAll and UnlockAll; Flush " +
 			"in an epoch of LockAll; Post, Start, Complete and Wait; Fence.",
 	}

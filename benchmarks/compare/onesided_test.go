@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
@@ -80,7 +81,8 @@ func TestLabels(t *testing.T) {
 	m, _ := find(plan(false, 0), "win_put_bibw")
 	r := invented(m)
 	page := r.page(m)
-	for _, want := range []string{"\n| allocate | ", "\n| create | ", "\n| shared | ", "## pscw (MB/s), higher is better"} {
+	for _, want := range []string{"\n| allocate | ", "\n| create | ", "\n| shared | ", "\n| dynamic | ",
+		"## pscw (MB/s), higher is better"} {
 		if strings.Count(page, want) < 1 {
 			t.Errorf("the page has no %q:\n%s", want, page)
 		}
@@ -89,7 +91,7 @@ func TestLabels(t *testing.T) {
 		t.Errorf("the ratios are %q", got)
 	}
 	rows := r.panels(m)
-	if len(rows) != 3 || len(rows[0]) != 2 || rows[1][0].X != "create window" || rows[1][1].Title != "fence" ||
+	if len(rows) != len(harness.WinKinds) || len(rows[0]) != 2 || rows[1][0].X != "create window" || rows[1][1].Title != "fence" ||
 		!rows[2][1].Bars {
 		t.Errorf("the picture is %+v", rows)
 	}

@@ -239,7 +239,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"-zP95", `"P95" is none of P50, P90 and P99`},
 		{"-T mpi_double", `wanted all, mpi_char, mpi_int or mpi_float, got "mpi_double"`},
 		{"-R 2", `wanted 0 or 1, got "2"`},
-		{"-w dynamic", `wanted one of allocate, create, shared, got "dynamic"`},
+		{"-w heap", `wanted one of allocate, create, shared, dynamic, got "heap"`},
 		{"-s lock,none", `wanted one of lock, lock_exclusive, flush, flush_local, lock_all, lock_all_flush, pscw, ` +
 			`fence, got "none"`},
 		{"-V -W 3", "-W cannot be used"},

@@ -215,8 +215,8 @@ func (o Options) PairsOf(ranks int) (int, error) {
 // Syncs are the values of -s. OSU's programs lack lock_exclusive and lock_all_flush.
 var Syncs = []string{"lock", "lock_exclusive", "flush", "flush_local", "lock_all", "lock_all_flush", "pscw", "fence"}
 
-// WinKinds are the values of -w. OSU's programs lack shared. Package mpi has no window of OSU's kind dynamic.
-var WinKinds = []string{"allocate", "create", "shared"}
+// WinKinds are the values of -w. OSU's programs lack shared.
+var WinKinds = []string{"allocate", "create", "shared", "dynamic"}
 
 func parseSync(arg string, o *Options) error {
 	for sync := range strings.SplitSeq(arg, ",") {

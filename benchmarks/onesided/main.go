@@ -335,5 +335,6 @@ var (
 	}
 	osuWindow = map[string]string{
 		"allocate": "MPI_Win_allocate", "create": "MPI_Win_create", "shared": "MPI_Win_allocate_shared",
+		"dynamic": "MPI_Win_create_dynamic",
 	}
 )

@@ -131,8 +131,8 @@ func TestCommandLine(t *testing.T) {
 		"fence_latency -s flush": "fence_latency has fence", "put_bw -s flush,lock -c": "name one of them",
 		"put_bw -s flush,lock": "", "fence_latency": "", "put_latency -s flush,none": "wanted one of lock, ",
 		"acc_latency -m 12:24": "multiples of 8", "acc_latency -m 1:4": "multiples of 8",
-		"put_latency -w dynamic": "wanted one of allocate, ",
-		"put_bw -M 1000":         "128 buffers", "put_bibw": "", "fop_latency -m 1:4": "", "acc_latency -m 1:64": "",
+		"put_latency -w heap": "wanted one of allocate, ", "put_latency -w dynamic": "",
+		"put_bw -M 1000": "128 buffers", "put_bibw": "", "fop_latency -m 1:4": "", "acc_latency -m 1:64": "",
 		"put_latency -s pscw -w create": "", "put_latency -m 0:1": "",
 	} {
 		_, err := program.Parse(strings.Fields(args))

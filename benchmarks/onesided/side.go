@@ -29,6 +29,8 @@ type side[T byte | int64] struct {
 	operation
 	world  *mpi.Comm
 	win    *mpi.Win[T]
+	memory []T   // of the window, at this rank
+	base   int64 // where it begins at the target: in a dynamic window not at 0
 	sync   syncCalls
 	rank   int
 	target int        // of its operations
@@ -74,10 +76,10 @@ func newSide[T byte | int64](j *bench.Job, o operation, sync string, sum mpi.Op[
 			return nil, err
 		}
 	}
-	if s.win, err = makeWindow[T](j, most); err != nil {
+	if err = s.makeWindow(j, most); err != nil {
 		return nil, err
 	}
-	clear(s.win.Local())
+	clear(s.memory)
 	if s.peers, err = j.World.Group().Incl(s.target); err != nil || !s.acts {
 		return s, err
 	}
@@ -90,18 +92,42 @@ func newSide[T byte | int64](j *bench.Job, o operation, sync string, sum mpi.Op[
 	return s, err
 }
 
-func makeWindow[T byte | int64](j *bench.Job, n int) (*mpi.Win[T], error) {
-	switch j.Options.WinKind {
-	case "create":
-		mem, err := bench.Memory[T](j, n)
-		if err != nil {
-			return nil, err
+func (s *side[T]) makeWindow(j *bench.Job, n int) (err error) {
+	switch kind := j.Options.WinKind; kind {
+	case "create", "dynamic":
+		if s.memory, err = bench.Memory[T](j, n); err != nil {
+			return err
 		}
-		return mpi.WinCreate(j.World, mem)
+		if kind == "dynamic" {
+			return s.attach()
+		}
+		s.win, err = mpi.WinCreate(j.World, s.memory)
+		return err
 	case "shared":
-		return mpi.WinShared[T](j.World, n)
+		s.win, err = mpi.WinShared[T](j.World, n)
+	default:
+		s.win, err = mpi.WinAlloc[T](j.World, n)
 	}
-	return mpi.WinAlloc[T](j.World, n)
+	if err == nil {
+		s.memory = s.win.Local()
+	}
+	return err
+}
+
+// attach makes a dynamic window with this rank's memory, and finds the target's.
+func (s *side[T]) attach() (err error) {
+	if s.win, err = mpi.WinDynamic[T](s.world); err != nil {
+		return err
+	}
+	at, err := s.win.Attach(s.memory)
+	if err != nil {
+		return err
+	}
+	all := make([]int64, s.world.Size())
+	if err = mpi.Allgather(s.world, []int64{at}, all); err == nil && s.acts {
+		s.base = all[s.target]
+	}
+	return err
 }
 
 func (s *side[T]) free() (err error) {
@@ -289,26 +315,26 @@ func (s *side[T]) operate() error {
 
 // bind makes do what the operation is, with elements from one on.
 func (s *side[T]) bind() {
-	win, target, sum, n := s.win, s.target, s.sum, s.n
+	win, target, base, sum, n := s.win, s.target, s.base, s.sum, s.n
 	switch s.call {
 	case put:
-		s.do = func(at int) error { return win.Put(s.local[at:at+n], target, int64(at)) }
+		s.do = func(at int) error { return win.Put(s.local[at:at+n], target, base+int64(at)) }
 	case get:
-		s.do = func(at int) error { return win.Get(s.local[at:at+n], target, int64(at)) }
+		s.do = func(at int) error { return win.Get(s.local[at:at+n], target, base+int64(at)) }
 	case accumulate:
-		s.do = func(at int) error { return win.Accumulate(sum, s.local[at:at+n], target, int64(at)) }
+		s.do = func(at int) error { return win.Accumulate(sum, s.local[at:at+n], target, base+int64(at)) }
 	case getAccumulate:
 		s.do = func(at int) error {
-			return win.GetAccumulate(sum, s.local[at:at+n], s.before[at:at+n], target, int64(at))
+			return win.GetAccumulate(sum, s.local[at:at+n], s.before[at:at+n], target, base+int64(at))
 		}
 	case fetchOp:
 		s.do = func(int) (err error) {
-			s.word, err = win.FetchOp(sum, s.local[0], target, 0)
+			s.word, err = win.FetchOp(sum, s.local[0], target, base)
 			return err
 		}
 	case compareAndSwap:
 		s.do = func(int) (err error) {
-			s.word, err = win.CompareAndSwap(target, 0, s.next, s.next+1)
+			s.word, err = win.CompareAndSwap(target, base, s.next, s.next+1)
 			s.next++
 			return err
 		}
@@ -331,7 +357,7 @@ func (fillWords) fill(words []int64, round, rank int) {
 
 // Fill implements bench.Rounds: every rank has a pattern in its part of the window, and another one of what it sends.
 func (s *side[T]) Fill(round int) {
-	s.fill(s.win.Local()[:s.depth*s.n], round, s.rank)
+	s.fill(s.memory[:s.depth*s.n], round, s.rank)
 	s.fill(s.local[:s.depth*s.n], round, s.world.Size()+s.rank)
 	clear(s.before)
 	s.word = 0
@@ -368,7 +394,7 @@ func (s *side[T]) Check(round int) (wrong int64) {
 			}
 		}
 	}
-	wrong += differ(s.win.Local()[:len(want)], want)
+	wrong += differ(s.memory[:len(want)], want)
 	if s.acts {
 		there := s.own(round, s.target)
 		switch s.call {

@@ -1,4 +1,4 @@
-/* The operations on windows of benchmarks/onesided, for another MPI; and -w dynamic. */
+/* The operations on windows of benchmarks/onesided, for another MPI. */
 #include "common.h"
 
 enum { WORD = 8 };
