@@ -64,3 +64,10 @@ func bitsOf[T any](v T) (b uint64) {
 func valueOf[T any](b uint64) T { return *(*T)(unsafe.Pointer(&b)) }
 
 func addressOf[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
+
+// overlap reports whether two slices share memory.
+func overlap[T any](a, b []T) bool {
+	at, bt := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	size := unsafe.Sizeof(*new(T))
+	return len(a) > 0 && len(b) > 0 && at < bt+size*uintptr(len(b)) && bt < at+size*uintptr(len(a))
+}

@@ -21,6 +21,8 @@ import (
 // Lock and LockAll open; ErrEpoch otherwise. A buffer of an operation is the library's until the epoch ends, or Flush
 // or FlushLocal returns. Operations with ProcNull do nothing. Every goroutine may call the methods.
 //
+// Memory that ranks of one host map forgives a Flush that is missing: run a program with GORUN_TRANSPORTS=tcp too.
+//
 // Memory that is not there is ErrRange; a rank that is not there ErrRank; a call after Free ErrComm.
 type Win[T any] struct {
 	*winState[T]
@@ -197,7 +199,8 @@ func (w *Win[T]) SetName(name string) error {
 }
 
 // Free ends the window; §12.2.5. Every rank calls it, outside all epochs but those of Fence. It returns when no rank
-// makes an operation any more. Slices of Local and Of are invalid afterwards: an access ends the program.
+// makes an operation any more. Slices of Local and Of are invalid afterwards: an access to mapped memory ends the
+// program.
 func (w *Win[T]) Free() error {
 	if err := w.valid("Free"); err != nil {
 		return err

@@ -51,7 +51,8 @@ func (w *Win[T]) atomic(call string, op Op[T]) (winOp, error) {
 	if !is {
 		return winOp{}, w.comm.opError(call, ErrOp,
 			"the operator is not one of Sum, Prod, Min, Max, BitAnd, BitOr, BitXor, LogicalAnd, LogicalOr, "+
-				"LogicalXor, Replace and NoOp, or not for elements of %v; take Lock, Get and Put for others",
+				"LogicalXor, Replace and NoOp, or not for elements of %v; for others call Lock with Exclusive, Get, "+
+				"Flush, Put and Unlock",
 			reflect.TypeFor[T]())
 	}
 	o := winOp{code: code, is: a, fetch: reduce.FetcherOf(a, reduce.AtomicKind[T]())}
@@ -108,7 +109,7 @@ func (w *Win[T]) Accumulate(op Op[T], src []T, rank int, at int64) error {
 }
 
 // GetAccumulate is Accumulate that returns the elements as they were before in result; §12.3.4. With NoOp src may be
-// nil.
+// nil. src and result that share memory are ErrBuffer.
 func (w *Win[T]) GetAccumulate(op Op[T], src, result []T, rank int, at int64) error {
 	return w.getAccumulate("GetAccumulate", op, src, result, rank, at)
 }
@@ -120,6 +121,9 @@ func (w *Win[T]) getAccumulate(call string, op Op[T], src, result []T, rank int,
 	if len(src) != len(result) && src != nil {
 		return w.comm.opError(call, ErrCount, "src has %d elements and result %d; both must have the same length",
 			len(src), len(result))
+	}
+	if overlap(src, result) {
+		return w.comm.opError(call, ErrBuffer, "src and result share memory; give each a slice of its own")
 	}
 	return w.update(call, op, src, result, rank, at)
 }

@@ -127,3 +127,47 @@ func TestFlushCompletes(t *testing.T) {
 		})
 	})
 }
+
+// GetAccumulate would read what it has written where its two buffers share memory; §12.3.4.
+func TestGetAccumulateBuffers(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			withWin(w, 100, func(win *Win[int]) {
+				must(win.LockAll())
+				b := make([]int, 150)
+				is(win.GetAccumulate(Sum, b[:100], b[50:], 1, 0), ErrBuffer)
+				is(second(win.RGetAccumulate(Sum, b[50:], b[:100], 1, 0)), ErrBuffer)
+				must(win.GetAccumulate(Sum, b[:75], b[75:], 1, 0))
+				must(win.GetAccumulate(NoOp, nil, b[:100], 1, 0))
+				must(win.UnlockAll())
+			})
+		})
+	})
+}
+
+// A read of memory that the rank has not attached is an error where the caller is to have the elements: at Wait and at
+// FlushLocal.
+func TestReadOutside(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			win := ok(WinDynamic[int64](w))
+			at := ok(win.Attach(make([]int64, 4)))
+			must(Barrier(w))
+			other := 1 - w.Rank()
+			must(win.Lock(other, Shared))
+			for _, n := range []int{1, 5000} {
+				r := ok(win.RGet(make([]int64, n), other, at+4))
+				_, err := r.Wait()
+				is(err, ErrRange)
+				is(win.Flush(other), ErrRange)
+				must(win.Get(make([]int64, n), other, at+4))
+				is(win.FlushLocal(other), ErrRange)
+				is(win.Flush(other), ErrRange)
+				must(win.Flush(other))
+			}
+			must(second(ok(win.RGet(make([]int64, 4), other, at)).Wait()))
+			must(win.Unlock(other))
+			must(win.Free())
+		})
+	})
+}

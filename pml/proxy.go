@@ -10,9 +10,10 @@ import (
 // The holder of a request may have to wait for it although it has handed the operation on to another holder, who waits
 // for it too, gives it up, or never looks. Each of them has a request then: the operation's, and its proxy.
 
-// Proxy returns a request that is done when r is, and with the same result. Both must be collected. If cc ends first,
-// the proxy ends with its error, and r goes on. A request has one proxy.
-func (r *Request) Proxy(cc context.Context) *Request {
+// Proxy returns a request that is done when r is, and with the same result, or with the error short if r is a receive of
+// a message that is shorter than its buffer. Both must be collected. If cc ends first, the proxy ends with its error, and
+// r goes on. A request has one proxy.
+func (r *Request) Proxy(cc context.Context, short error) *Request {
 	e := r.e
 	e.lock()
 	defer e.unlock()
@@ -21,12 +22,14 @@ func (r *Request) Proxy(cc context.Context) *Request {
 	p.recv.Ctx, p.recv.Source, p.recv.Tag = r.recv.Ctx, r.recv.Source, r.recv.Tag
 	p.status, p.err = r.status, r.err
 	if r.state == stDone {
-		p.state = stDone
+		if p.state = stDone; r.isShort() {
+			p.err = short
+		}
 		return p
 	}
 	p.state = stActive
 	e.load.outstanding++
-	p.extra, p.proxied = true, r
+	p.extra, p.proxied, p.short = true, r, short
 	r.extra, r.proxy = true, p
 	e.exitCall()
 	return p
@@ -36,8 +39,23 @@ func (r *Request) Proxy(cc context.Context) *Request {
 func (r *Request) endProxy() {
 	p := r.proxy
 	r.proxy, p.proxied = nil, nil
-	p.status = r.status
-	r.e.complete(p, r.err)
+	err := r.err
+	if p.status = r.status; r.isShort() {
+		err = p.short
+	}
+	r.e.complete(p, err)
+}
+
+// isShort reports whether r, which is done, has received fewer bytes than its buffer has.
+func (r *Request) isShort() bool {
+	return r.op == opRecv && r.err == nil && !r.status.Cancelled && r.status.Bytes < int64(r.buf.Len)
+}
+
+// Short reports whether r is done and has received fewer bytes than its buffer has. Its result is not collected.
+func (r *Request) Short() bool {
+	r.e.lock()
+	defer r.e.unlock()
+	return r.state == stDone && r.isShort()
 }
 
 var errProxyNotCancelled = fmt.Errorf("%w: the operation cannot be cancelled; wait for it", ErrRequest)

@@ -17,7 +17,7 @@ func TestProxy(t *testing.T) {
 			}
 			cc, cancel := context.WithCancel(context.Background())
 			got, sent := e0.Irecv(nil, 1, 1, 5, in), e1.Isend(nil, 1, 0, 5, out, Synchronous)
-			proxies := []*Request{got.Proxy(nil), sent.Proxy(cc)}
+			proxies := []*Request{got.Proxy(nil, nil), sent.Proxy(cc, nil)}
 			if err := proxies[0].Cancel(); n > 8 && !errors.Is(err, ErrRequest) {
 				t.Errorf("a proxy is cancelled: %v", err)
 			}
@@ -42,7 +42,7 @@ func TestProxy(t *testing.T) {
 
 			clear(in)
 			got = e0.Irecv(nil, 1, 1, 5, in)
-			given := got.Proxy(cc)
+			given := got.Proxy(cc, nil)
 			cancel()
 			if _, err := given.Wait(); !errors.Is(err, context.Canceled) {
 				t.Errorf("the proxy ends with %v", err)
@@ -58,12 +58,12 @@ func TestProxy(t *testing.T) {
 				t.Errorf("the request ends with %+v, %v", st, err)
 			}
 		}
-		late := e0.Completed(Status{Bytes: 7}).Proxy(nil)
+		late := e0.Completed(Status{Bytes: 7}).Proxy(nil, nil)
 		if done, st, err := late.Test(); !done || err != nil || st.Bytes != 7 {
 			t.Errorf("a proxy of what is done: %v, %+v, %v", done, st, err)
 		}
 		got := e0.Irecv(nil, 1, 1, 5, nil)
-		given := got.Proxy(nil)
+		given := got.Proxy(nil, nil)
 		if e0.Pending() != 2 {
 			t.Errorf("%d operations are under way", e0.Pending())
 		}

@@ -105,6 +105,7 @@ type extras struct {
 	waits      *Reach        // for which its caller waits; nil: it is no such wait
 	proxy      *Request      // is done when this request is; nil: there is none
 	proxied    *Request      // of a proxy, the request that it is for
+	short      error         // of a proxy: see Proxy
 	tagged     *taggedOp
 }
 

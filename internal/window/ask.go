@@ -401,7 +401,7 @@ func (w *Window) put(ctx context.Context, op string, r *Remote, rank int, at int
 	}
 	m := w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard)
 	if proxy && err == nil {
-		request = m.Proxy(ctx)
+		request = m.Proxy(ctx, nil)
 	}
 	w.began(r, m)
 	return request, err
@@ -444,7 +444,7 @@ func (w *Window) get(ctx context.Context, op string, r *Remote, rank int, at int
 		return nil, err
 	}
 	if proxy && err == nil {
-		request = m.Proxy(ctx)
+		request = m.Proxy(ctx, mpierr.New("", mpierr.ErrRange, "%s", w.outside()))
 	}
 	w.began(r, m)
 	return request, err
@@ -509,13 +509,14 @@ func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (en
 	r.pending, r.spare = r.spare, nil
 	w.mu.Unlock()
 	for i, m := range pending {
-		if ctx != nil {
-			if failed := m.Await(ctx); failed != nil {
-				w.mu.Lock()
-				r.pending = append(pending[i:len(pending):len(pending)], r.pending...)
-				w.mu.Unlock()
-				return true, w.wrap(op, rank, failed)
-			}
+		if failed := m.Await(ctx); failed != nil && ctx != nil {
+			w.mu.Lock()
+			r.pending = append(pending[i:len(pending):len(pending)], r.pending...)
+			w.mu.Unlock()
+			return true, w.wrap(op, rank, failed)
+		}
+		if m.Short() && err == nil {
+			err = w.fail(op, mpierr.ErrRange, rank, "%s", w.outside())
 		}
 		if _, failed := m.Wait(); failed != nil && err == nil {
 			err = w.wrap(op, rank, failed)
@@ -574,7 +575,9 @@ func (w *Window) complete(ctx context.Context, op string, rank int, r *Remote, k
 	if ctx != nil && ctx.Err() != nil && errors.Is(failed, ctx.Err()) {
 		return errors.Join(err, failed) // the next flush asks again
 	}
-	err = errors.Join(err, failed)
+	if !errors.Is(err, mpierr.ErrRange) || !errors.Is(failed, mpierr.ErrRange) { // of a Get, which the rank counts too
+		err = errors.Join(err, failed)
+	}
 	w.mu.Lock()
 	r.moves -= moving
 	r.moving -= moving
