@@ -157,3 +157,62 @@ func TestPostStartAfterReturn(t *testing.T) {
 		})
 	})
 }
+
+// A Start waits for no rank that has returned, also where another goroutine sleeps at the board, or a member has failed.
+func TestStartBesideWait(t *testing.T) {
+	overLoop(t)(3, func(w *Comm) {
+		win := ok(WinAlloc[int64](w, 1))
+		group := func(rank int) *Group { return ok(w.Group().Incl(rank)) }
+		switch w.Rank() {
+		case 1: // returns
+			awaitSignal(w, 0)
+		case 2:
+			must(win.Start(group(0)))
+			sendSignal(w, 0)
+			awaitSignal(w, 0)
+			must(win.Complete())
+		case 0:
+			must(win.Post(group(2)))
+			awaitSignal(w, 2)
+			waited := make(chan error)
+			go func() { waited <- win.Wait() }()
+			time.Sleep(10 * time.Millisecond) // until it is asleep
+			sendSignal(w, 1)
+			returned(win.Start(group(1)), "rank 1")
+			sendSignal(w, 2)
+			must(<-waited)
+		}
+	})
+}
+
+// A lock that has been given up, and comes, takes no error of an operation of the next epoch.
+func TestGivenUpLockKeepsErrors(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(3, func(w *Comm) {
+			win := ok(WinDynamic[int64](w))
+			for range inShort(300, 30) {
+				switch w.Rank() {
+				case 1:
+					must(win.Lock(0, Exclusive))
+					sendSignal(w, 2)
+					awaitSignal(w, 2)
+					must(win.Unlock(0))
+				case 2:
+					awaitSignal(w, 1)
+					for range 8 {
+						ctx, cancel := context.WithTimeout(t.Context(), 50*time.Microsecond)
+						err := win.WithContext(ctx).Lock(0, Shared)
+						check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+						cancel()
+					}
+					sendSignal(w, 1)
+					must(win.Lock(0, Shared))
+					must(win.Put([]int64{1}, 0, 5)) // outside
+					is(win.Unlock(0), ErrRange)
+				}
+				must(Barrier(w))
+			}
+			must(win.Free())
+		})
+	})
+}

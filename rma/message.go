@@ -45,7 +45,7 @@ func (k Kind) String() string {
 // All integers are little-endian.
 type Request struct {
 	Kind Kind
-	Op   uint8 // of Update and Fetch, the operator; of Lock, the Mode, and LockFirst
+	Op   uint8 // of Update and Fetch, the operator; of Lock, the Mode, and LockFirst; of Unlock, 0 or UnlockUnused
 	Slot int32 // the tag of the answer, or of PutAlone's elements; 0 or more
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
@@ -57,6 +57,10 @@ type Request struct {
 
 // LockFirst is added to a Mode: see Asked.First.
 const LockFirst = 1 << 7
+
+// UnlockUnused is for a lock that has come too late, whose rank has made no operation with it: what a Flush is to be told
+// of other operations waits for that.
+const UnlockUnused = 1
 
 // RequestSize is the length of a request without its elements, and AnswerSize the length of an answer without its: an
 // Answer, 3 bytes that are 0, and in 4 bytes the rank of the world that PeerFailed and Returned are about, or 0.

@@ -140,8 +140,10 @@ func (w *Window) meet(op string, rank int, r *Remote, c *contact) error {
 	}
 	w.mu.Lock()
 	if c.info && err == nil {
+		if !r.known {
+			r.link.Store(link) // else operations are under way on the one that there is
+		}
 		r.known, r.count = true, count
-		r.link.Store(link)
 	}
 	release := has && c.abandoned
 	r.locked = r.locked || has && !c.abandoned
@@ -151,7 +153,7 @@ func (w *Window) meet(op string, rank int, r *Remote, c *contact) error {
 	w.mu.Unlock()
 	close(c.over)
 	if release {
-		err = w.askUnlock(op, rank)
+		err = w.giveUp(op, rank)
 	}
 	return err
 }
@@ -609,6 +611,11 @@ func (w *Window) eachRemote(f func(rank int, r *Remote) error) (err error) {
 		}
 	}
 	return err
+}
+
+// giveUp lets a lock go that has come too late.
+func (w *Window) giveUp(op string, rank int) error {
+	return w.ask(op, rank, &rma.Request{Kind: rma.Unlock, Op: rma.UnlockUnused}, nil, nil)
 }
 
 // askUnlock lets the lock of a rank go when the operations there are complete.

@@ -104,6 +104,7 @@ func (w *Window) await(ctx context.Context, line int, least uint64, from []int32
 			return ctx.Err()
 		}
 		for _, rank := range from {
+			w.group.Engine.Iprobe(w.messages(), int(rank), tagPost, false) // asks a rank whether it has returned
 			if err := w.group.Engine.Gone(int(rank)); err != nil {
 				return err
 			}
@@ -138,7 +139,7 @@ func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) e
 	default:
 		err = w.locked(ctx, op, func() error {
 			return w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(mode)}, nil, nil)
-		}, func() { w.leave(op, rank, mode) })
+		}, func() { w.giveUp(op, rank) })
 	}
 	w.change(op, rank, func(e *rma.Epochs) error {
 		if err == nil && w.mapped {
@@ -232,7 +233,13 @@ func (w *Window) LockAll(ctx context.Context) error {
 		return nil
 	})
 	if len(has) > 0 {
-		w.background("", func() error { return w.letGo(op, has) })
+		w.background("", func() error {
+			var errs []error
+			for _, rank := range has {
+				errs = append(errs, w.giveUp(op, rank))
+			}
+			return errors.Join(errs...)
+		})
 	}
 	return w.wrap(op, ranks.Undefined, err)
 }

@@ -221,7 +221,7 @@ func (r *replied) Follow(pml.Status, error) {
 // flushed answers a Flush or an Unlock.
 func (s *served) flushed(source int32, r *rma.Request) {
 	result := rma.Done
-	if o := s.origins[source]; o != nil {
+	if o := s.origins[source]; o != nil && (r.Kind != rma.Unlock || r.Op != rma.UnlockUnused) {
 		result = o.wrong
 		o.wrong = rma.Done
 		s.rest(o)
