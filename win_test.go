@@ -808,12 +808,12 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				must(win.UnlockAll())
 				return
 			}
-			buf := make([]int64, 5)
+			buf, was := make([]int64, 5), make([]int64, 5)
 			for name, f := range map[string]func(){
 				"Put":            func() { must(win.Put(buf, 1, 2)); must(win.Flush(1)) },
 				"Get":            func() { must(win.Get(buf, 1, 2)); must(win.Flush(1)) },
 				"Accumulate":     func() { must(win.Accumulate(Sum, buf, 1, 2)); must(win.Flush(1)) },
-				"GetAccumulate":  func() { must(win.GetAccumulate(Max, buf, buf, 1, 2)) },
+				"GetAccumulate":  func() { must(win.GetAccumulate(Max, buf, was, 1, 2)) },
 				"FetchOp":        func() { ok(win.FetchOp(Sum, 1, 1, 2)) },
 				"CompareAndSwap": func() { ok(win.CompareAndSwap(1, 2, 0, 1)) },
 				"Flush":          func() { must(win.Flush(1)) },
