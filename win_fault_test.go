@@ -19,7 +19,7 @@ import (
 // all the same; §12.5.4.
 func TestFlushLocalOfRequests(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
-		const n = 1 << 17 // elements: a message of their own, by rendezvous
+		n := inShort(1<<17, 1<<15) // elements: a message of their own, by rendezvous
 		run(2, func(w *Comm) {
 			withWin(w, n, func(win *Win[int32]) {
 				me, g := w.Rank(), ok(w.Group().Incl(1-w.Rank()))
@@ -365,6 +365,9 @@ func TestFreeAfterContexts(t *testing.T) {
 // the other ranks.
 func TestHostileFloods(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
+		if testing.Short() && !strings.HasSuffix(t.Name(), "/loop") {
+			t.Skip("each takes seconds")
+		}
 		request := func(r rma.Request) []byte { return r.Append(nil) }
 		put := request(rma.Request{Kind: rma.PutAlone, Slot: 1 << 29, N: 1})
 		for name, flood := range map[string][2][]byte{ // what is sent once, and many times
@@ -374,7 +377,7 @@ func TestHostileFloods(t *testing.T) {
 			"Info":     {nil, request(rma.Request{Kind: rma.Info, Slot: 5})},
 			"Lock":     {nil, request(rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared), Slot: 5})},
 		} {
-			if testing.Short() && name != "Get" && name != "Flush" && !strings.HasSuffix(t.Name(), "/loop") {
+			if testing.Short() && name != "Get" && name != "Flush" {
 				continue
 			}
 			const floods = 30000

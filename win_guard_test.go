@@ -20,7 +20,7 @@ func TestLongUpdates(t *testing.T) {
 
 func longUpdates[T int8 | uint16 | float64](t *testing.T, run runner) {
 	const n, long = 4, 2000 // elements that are more than a step is worth
-	rounds := inShort(200, 30)
+	rounds := inShort(200, 8)
 	run(n, func(w *Comm) {
 		withWin(w, long, func(win *Win[T]) {
 			ones, was := make([]T, long), make([]T, long)
@@ -100,7 +100,7 @@ func TestFlushCompletes(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		rounds := inShort(2000, 200)
 		if strings.HasSuffix(t.Name(), "/loop") || strings.HasSuffix(t.Name(), "/shm") {
-			rounds = inShort(200_000, 2_000)
+			rounds = inShort(200_000, 500)
 		}
 		run(2, func(w *Comm) {
 			const words, apart = 64, 16 // that are in use one after the other

@@ -143,11 +143,11 @@ func TestEpochs(t *testing.T) {
 func TestFetchOpIsAtomic(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		countAll[int8](t, run, 10)
-		countAll[uint16](t, run, inShort(1000, 100))
-		countAll[int32](t, run, inShort(5000, 100))
-		countAll[int64](t, run, inShort(5000, 100))
-		countAll[float32](t, run, inShort(5000, 100))
-		countAll[float64](t, run, inShort(5000, 100))
+		countAll[uint16](t, run, inShort(1000, 30))
+		countAll[int32](t, run, inShort(5000, 30))
+		countAll[int64](t, run, inShort(5000, 30))
+		countAll[float32](t, run, inShort(5000, 30))
+		countAll[float64](t, run, inShort(5000, 30))
 	})
 }
 
