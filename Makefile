@@ -146,7 +146,7 @@ ifeq ($(GCC),)
 race verbs ucx: ; @echo "$@: skipped, since it needs gcc"
 else
 race: $(GOTESTSUM)  ## the race detector
-	CGO_ENABLED=1 $(GOTEST) -race -short $(RACED)
+	CGO_ENABLED=1 $(GOTEST) -timeout 10m -race -short $(RACED)
 
 verbs: export CGO_ENABLED = 1
 verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, which needs no device
