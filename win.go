@@ -146,7 +146,8 @@ func (w *Win[T]) WithContext(ctx context.Context) *Win[T] {
 // valid reports that w is no window.
 func (w *Win[T]) valid(call string) error {
 	if w == nil || w.winState == nil {
-		return mpierr.New(call, ErrComm, "the window is nil; use what WinAlloc or another call beginning with Win has returned")
+		return mpierr.New(call, ErrComm,
+			"the window is nil; use what WinAlloc or another call beginning with Win has returned")
 	}
 	return nil
 }

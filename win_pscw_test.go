@@ -74,8 +74,8 @@ func TestPostStartOfManyRanks(t *testing.T) {
 	})
 }
 
-// Start, Wait and Test of a group with a rank that has failed are ErrPeerFailed and end the epoch. Ranks that name it in
-// no group go on.
+// Start, Wait and Test of a group with a rank that has failed are ErrPeerFailed and end the epoch. Ranks that name it
+// in no group go on.
 func TestPostStartWithTheDead(t *testing.T) {
 	const victim = 3
 	died, over0 := make(chan struct{}), make(chan struct{})
@@ -158,7 +158,8 @@ func TestPostStartAfterReturn(t *testing.T) {
 	})
 }
 
-// A Start waits for no rank that has returned, also where another goroutine sleeps at the board, or a member has failed.
+// A Start waits for no rank that has returned, also where another goroutine sleeps at the board, or a member has
+// failed.
 func TestStartBesideWait(t *testing.T) {
 	overLoop(t)(3, func(w *Comm) {
 		win := ok(WinAlloc[int64](w, 1))

@@ -19,7 +19,8 @@ import (
 )
 
 // testNet is a network that the test is: packets stay on their wire until the test delivers them, READs fail when it
-// says so, links are full when it says so. The engines on it are driven by one goroutine; their watchers sleep for good.
+// says so, links are full when it says so. The engines on it are driven by one goroutine; their watchers sleep for
+// good.
 type testNet struct {
 	engines []*Engine
 	devices []*testDevice

@@ -10,9 +10,9 @@ import (
 // The holder of a request may have to wait for it although it has handed the operation on to another holder, who waits
 // for it too, gives it up, or never looks. Each of them has a request then: the operation's, and its proxy.
 
-// Proxy returns a request that is done when r is, and with the same result, or with the error short if r is a receive of
-// a message that is shorter than its buffer. Both must be collected. If cc ends first, the proxy ends with its error, and
-// r goes on. A request has one proxy.
+// Proxy returns a request that is done when r is, and with the same result, or with the error short if r is a receive
+// of a message that is shorter than its buffer. Both must be collected. If cc ends first, the proxy ends with its
+// error, and r goes on. A request has one proxy.
 func (r *Request) Proxy(cc context.Context, short error) *Request {
 	e := r.e
 	e.lock()

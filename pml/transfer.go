@@ -10,8 +10,8 @@ import (
 )
 
 // transfer is one end of a message that peers speak of by a number: a rendezvous, or a synchronous eager message that
-// is not matched yet. What is sent on which event is package rendezvous's to say; here that is carried out. An operation
-// on memory that another rank has lent is a transfer too (winlink.go).
+// is not matched yet. What is sent on which event is package rendezvous's to say; here that is carried out. An
+// operation on memory that another rank has lent is a transfer too (winlink.go).
 //
 // From open to close the request's buffer is the library's, and also what the link may touch it for: READs and WRITEs
 // under way, fragments that are placed, what is registered. close gives all of it back.

@@ -52,9 +52,11 @@ type held struct {
 	asked bool // its Lock has not returned
 }
 
-// find returns the place of a rank's lock in locks, and the lock; of no mode: there is none.
+// find returns the place of a rank's lock in locks, and the lock; a lock of no mode: the rank has none.
 func (e *Epochs) find(rank int32) (at int, has held) {
-	at, found := slices.BinarySearchFunc(e.locks, rank, func(h held, rank int32) int { return cmp.Compare(h.rank, rank) })
+	at, found := slices.BinarySearchFunc(e.locks, rank, func(h held, rank int32) int {
+		return cmp.Compare(h.rank, rank)
+	})
 	if found {
 		has = e.locks[at]
 	}

@@ -50,16 +50,16 @@ type Request struct {
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
 	// Runs is the length of a table, which comes before the elements: they are not all N, but what the table names in
-	// these. 0: there is none. It is of Put, Update and Get, and of no other kind. The answer to such a Get is an Answer
-	// with the elements.
+	// these. 0: there is none. It is of Put, Update and Get, and of no other kind. The answer to such a Get is an
+	// Answer with the elements.
 	Runs uint16
 }
 
 // LockFirst is added to a Mode: see Asked.First.
 const LockFirst = 1 << 7
 
-// UnlockUnused is for a lock that has come too late, whose rank has made no operation with it: what a Flush is to be told
-// of other operations waits for that.
+// UnlockUnused is for a lock that has come too late, whose rank has made no operation with it: what a Flush is to be
+// told of other operations waits for that.
 const UnlockUnused = 1
 
 // RequestSize is the length of a request without its elements, and AnswerSize the length of an answer without its: an
@@ -87,7 +87,8 @@ func (r *Request) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(r.N))
 }
 
-// Decode reads a request and returns its elements, with the table before them. The error names the first field that cannot be right.
+// Decode reads a request and returns its elements, with the table before them. The error names the first field that
+// cannot be right.
 func (r *Request) Decode(b []byte) (elements []byte, err error) {
 	if len(b) < RequestSize {
 		return nil, fmt.Errorf("rma: a request of %d bytes, at least %d are needed", len(b), RequestSize)

@@ -80,8 +80,8 @@ func (l library) shown(m measurement, a arguments, ours bool) string {
 	return command
 }
 
-// words are the arguments of one run. perftest's are programs of its own, with options of their own. Bare memory is fast
-// enough for ours.
+// words are the arguments of one run. perftest's are programs of its own, with options of their own. Bare memory is
+// fast enough for ours.
 func (l library) words(a arguments, ours bool) []string {
 	if l.name == perftest || l.name == ucxPerftest {
 		return strings.Fields(a.tool)

@@ -27,8 +27,8 @@
 // there: it is not a peer, and has ratios of its own.
 //
 // Operations on windows of one host have a limit too: the same loads, stores and atomic instructions without any
-// library (benchmarks/peers/memory.c). Measurements named win_… have a row for each kind of window, and a column for the
-// calls of each epoch.
+// library (benchmarks/peers/memory.c). Measurements named win_… have a row for each kind of window, and a column for
+// the calls of each epoch.
 //
 // Measurements named rdma-… run in guests, which scripts/guest boots (guest.go): QEMU emulates the machine in software,
 // and its kernel has soft-RoCE. They need root and Linux on amd64; elsewhere, and with -quick, compare leaves them out.
@@ -45,8 +45,8 @@
 // measurements of both sets have the same names. -from needs no such host, and needs the same -cores.
 //
 // The whole set is in plan.go, collective.go, onesided.go, tcp.go, ucx.go and rdma.go. -quick measures a part of a set
-// in the same way, in fewer rounds and with less time for each figure. It writes to a folder of its own, and so does not
-// replace the full results.
+// in the same way, in fewer rounds and with less time for each figure. It writes to a folder of its own, and so does
+// not replace the full results.
 //
 //	Owns:     the programs to run, their order, the turns that count, the gauge, the tables, the contents of the
 //	          pictures

@@ -91,7 +91,8 @@ func fetchOpRate() measurement {
 			"together, until the last rank has finished.",
 		runs: []arguments{
 			{ranks: 2, key: 2, args: times + " --time 0.1"},
-			// MPICH takes time slices for an operation where ranks outnumber the cores: a warm-up for a time has no end.
+			// MPICH takes time slices for an operation where ranks outnumber the cores: a warm-up for a time has no
+			// end.
 			{ranks: 8, key: 8, args: times, peerArgs: "-i 500 -x 10", ownArgs: "-i 20000 -x 200"},
 			{ranks: 32, key: 32, args: times, peerArgs: "-i 100 -x 2", ownArgs: "-i 20000 -x 200"},
 		},
@@ -103,10 +104,10 @@ func fetchOpRate() measurement {
 func oneSidedCalls(name, operation, what, unit, args string, syncs []string) measurement {
 	m := measurement{
 		name: "win_" + name, title: what + " in each kind of window", key: "window", seconds: 15,
-		about: what + " in a window of each kind: its memory is the library's (allocate), the program's (create), or read " +
-			"and written in place by all ranks (shared), or attached to the window later (dynamic). The calls that begin and end epochs are Lock (Shared) and " +
-			"Unlock; Lock (Exclusive) and Unlock; Flush or FlushLocal in an epoch of Lock; LockAll and UnlockAll; Flush " +
-			"in an epoch of LockAll; Post, Start, Complete and Wait; Fence.",
+		about: what + " in a window of each kind: its memory is the library's (allocate), the program's (create), or " +
+			"read and written in place by all ranks (shared), or attached to the window later (dynamic). The calls " +
+			"that begin and end epochs are Lock (Shared) and Unlock; Lock (Exclusive) and Unlock; Flush or FlushLocal " +
+			"in an epoch of Lock; LockAll and UnlockAll; Flush in an epoch of LockAll; Post, Start, Complete and Wait; Fence.",
 	}
 	digits, higher := 3, false
 	if unit != "µs" {

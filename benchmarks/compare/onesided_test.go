@@ -91,8 +91,8 @@ func TestLabels(t *testing.T) {
 		t.Errorf("the ratios are %q", got)
 	}
 	rows := r.panels(m)
-	if len(rows) != len(harness.WinKinds) || len(rows[0]) != 2 || rows[1][0].X != "create window" || rows[1][1].Title != "fence" ||
-		!rows[2][1].Bars {
+	if len(rows) != len(harness.WinKinds) || len(rows[0]) != 2 || rows[1][0].X != "create window" ||
+		rows[1][1].Title != "fence" || !rows[2][1].Bars {
 		t.Errorf("the picture is %+v", rows)
 	}
 	if wide, _ := find(plan(false, 0), "win_put"); len(invented(wide).panels(wide)) != 2*len(wide.runs) {

@@ -184,8 +184,8 @@ func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bo
 // crashed is how the reason begins where a program ended by a signal.
 const crashed = "crashed"
 
-// crash is the beginning of such a reason, with the signal, or "" where a program failed otherwise. A launcher passes on
-// the signal that ended a rank in its exit code, as a shell does.
+// crash is the beginning of such a reason, with the signal, or "" where a program failed otherwise. A launcher passes
+// on the signal that ended a rank in its exit code, as a shell does.
 func crash(err error) string {
 	const bySignal, most = 128, 64
 	var exit *exec.ExitError

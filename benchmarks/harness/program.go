@@ -215,7 +215,8 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 		func(s string) error { return parseRate(s, o) })
 	add("win-option", "w", "KIND", "kind of window: "+strings.Join(WinKinds, ", ")+" (default allocate)",
 		func(s string) error { return parseWindow(s, o) })
-	add("sync-option", "S", "LIST", "calls of an epoch, a column for each: "+strings.Join(Syncs, ", ")+" (default flush)",
+	add("sync-option", "S", "LIST",
+		"calls of an epoch, a column for each: "+strings.Join(Syncs, ", ")+" (default flush)",
 		func(s string) error { return parseSync(s, o) })
 	if strings.Contains(p.Takes, "V") {
 		fs.BoolVarP(&o.VaryWindow, "vary-window", "V", false, "windows of 8 to 128 messages, a column for each")

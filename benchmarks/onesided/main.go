@@ -31,8 +31,8 @@
 // acc_latency, get_acc_latency, fop_latency and cas_latency have elements of 8 bytes (int64), and the operator is the
 // sum. Sizes are multiples of 8; fop_latency and cas_latency have one element. fop_rate and fence_latency are of any
 // number of ranks. In fop_rate all of them add to one word of rank 0 with FetchOp at once: it prints the operations a
-// second of all ranks together, until the last rank has finished. fence_latency prints the time of one Fence without any
-// operation.
+// second of all ranks together, until the last rank has finished. fence_latency prints the time of one Fence without
+// any operation.
 //
 // With -f or -c each iteration is timed by itself. -c fills before it, and compares after it what the operations have
 // written and returned, outside of the timed part.
@@ -184,8 +184,8 @@ func (o operation) settle(opts harness.Options) (harness.Options, error) {
 	case o.words():
 		opts.MinSize = max(opts.MinSize, wordBytes)
 		if opts.MinSize%wordBytes != 0 || opts.MaxSize < opts.MinSize {
-			return opts, fmt.Errorf("-m %d:%d: the sizes of %s are multiples of %d; name one", opts.MinSize, opts.MaxSize,
-				o.name, wordBytes)
+			return opts, fmt.Errorf("-m %d:%d: the sizes of %s are multiples of %d; name one", opts.MinSize,
+				opts.MaxSize, o.name, wordBytes)
 		}
 	}
 	buffers := 2 * o.depth(opts) // of this rank, and in the window
@@ -212,7 +212,8 @@ func run(j *bench.Job) error {
 		return err
 	}
 	if o.shape != fromAll && j.Ranks != 2 {
-		return j.Refuse(fmt.Errorf("%s needs exactly 2 ranks, this job has %d; start it with gorun -n 2", o.name, j.Ranks))
+		return j.Refuse(fmt.Errorf("%s needs exactly 2 ranks, this job has %d; start it with gorun -n 2", o.name,
+			j.Ranks))
 	}
 	j.Output.Options, j.Program.Name, j.Program.Title = j.Options, o.name, "OSU "+o.title+" Test"
 	if o.words() {

@@ -210,7 +210,7 @@ func (s *side[T]) passive(n int) (err error) {
 	return nil
 }
 
-// passiveCalls are the calls before and after the operations of a round; begin is nil if there is none.
+// passiveCalls are the calls before and after the operations of a round; a nil begin: only end.
 func (s *side[T]) passiveCalls() (begin, end func() error) {
 	win, target := s.win, s.target
 	switch s.sync {

@@ -183,7 +183,7 @@ func (f *tuneFlags) path() (string, error) {
 	return path, nil
 }
 
-// earlier reads the file to which gorun tune adds its result; nil: there is none. It warns of a file of another machine
+// earlier reads the file to which gorun tune adds its result; nil: no such file. It warns of a file of another machine
 // and of an unreadable file, both of which the result replaces, while Ctrl-C still keeps the file.
 func earlier(path string, here cpuset.Machine, stderr io.Writer) *tuned.File {
 	old, err := tuned.Read(path)

@@ -29,7 +29,7 @@ type Earlier struct {
 	Other int `json:"other"`
 }
 
-// File returns the file to write: the run's lines, and the lines of an earlier file (nil: there is none) that the run
+// File returns the file to write: the run's lines, and the lines of an earlier file (nil: no such file) that the run
 // has not measured again. Lines stand by the number of ranks of their run, from the fewest on, so that a communicator
 // takes the lines of the nearest run.
 func (r *Result) File(old *tuned.File) (*tuned.File, Earlier) {

@@ -64,7 +64,7 @@ func (w *Window) remote(rank int) *Remote {
 	return r
 }
 
-// enter adds an element to a channel. The error is that of ctx, which has ended first.
+// enter adds an element to a channel. The error is the context's, which has ended first.
 func enter(ctx context.Context, room chan struct{}) error {
 	select {
 	case room <- struct{}{}:
@@ -342,7 +342,7 @@ func (w *Window) reserve(ctx context.Context, op string, rank int, r *Remote) er
 	}
 }
 
-// began notes an operation whose request has been sent, and the message that has its elements; nil: there is none.
+// began notes an operation whose request has been sent, and the message that has its elements; nil: the request has them.
 func (w *Window) began(r *Remote, message *pml.Request) {
 	w.mu.Lock()
 	r.sent++

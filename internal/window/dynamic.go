@@ -16,7 +16,7 @@ import (
 
 // A dynamic window (§12.2.4) has regions of memory in the place of one part: each rank attaches and detaches its own,
 // and no other rank hears of it. The elements of a region have numbers, which the rank passes on as it likes. So only
-// the rank itself can check a request, and its requests to itself go the same way as those of other ranks.
+// the rank itself can check a request, and its requests to itself go the same way as the requests of other ranks.
 
 // regionGap is the distance of the numbers of two regions: an operation that leaves one does not come to another one.
 const regionGap = 1 << 16
@@ -134,7 +134,7 @@ func (r *region) over() bool {
 	return r.uses == 0
 }
 
-// end begins the end of a region; nil: there is none. The region is forgotten when it is not used any more.
+// end begins the end of a region; nil: no region begins there. The last user forgets the region.
 func (d *regions) end(at int64) *region {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -242,8 +242,8 @@ func (w *Window) requested(at, n int64) (mem []byte, in *region, inside bool) {
 // anywhere is the end of Operation of a dynamic window: the rank says whether there are such elements.
 func (w *Window) anywhere(op string, r *Remote, rank int, at int64, n int) ([]byte, *Remote, error) {
 	if !rma.Within(at, int64(n), math.MaxInt64, 0) {
-		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%s from element %d on; no window has these", elements(int64(n)),
-			at)
+		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%s from element %d on; no window has these",
+			elements(int64(n)), at)
 	}
 	return nil, r, nil
 }

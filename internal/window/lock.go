@@ -216,7 +216,8 @@ func (w *Window) LockAll(ctx context.Context) error {
 	if w.mapped {
 		err = w.acquireAll(ctx, op)
 	} else {
-		err = w.locked(ctx, op, func() error { // memory that this rank loads and stores itself; reach gets the other locks
+		// Memory that this rank loads and stores itself; reach gets the other locks.
+		err = w.locked(ctx, op, func() error {
 			for rank := range w.near {
 				if _, err := w.reach(op, rank); err != nil {
 					return err
@@ -294,8 +295,8 @@ func (w *Window) UnlockAll(ctx context.Context) error {
 	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op, has) })
 }
 
-// takeLocks is called when the epoch of LockAll ends: it returns the ranks whose locks LockAll has got by request. Those
-// that are still to come are let go then. Another epoch of LockAll has locks of its own. mu is held.
+// takeLocks is called when the epoch of LockAll ends: it returns the ranks whose locks LockAll has got by request.
+// Those that are still to come are let go then. Another epoch of LockAll has locks of its own. mu is held.
 func (w *Window) takeLocks() (has []int) {
 	for rank, r := range w.far {
 		if r.locked {

@@ -60,7 +60,8 @@ func (w *Window) tell(ctx context.Context, op string, s signal, group []int32) e
 	return errors.Join(errs...)
 }
 
-// taken takes signals, and returns the ranks of a group whose signal has not come, in the place of the group. It does not wait.
+// taken takes signals, and returns the ranks of a group whose signal has not come, in the place of the group. It does
+// not wait.
 func (w *Window) taken(op string, s signal, group []int32) (left []int32, err error) {
 	left = group[:0]
 	for i, r := range group {
@@ -226,7 +227,7 @@ func (w *Window) Wait(ctx context.Context) error {
 func (w *Window) Test() (bool, error) {
 	return w.wait(nil, "Test", func(_ context.Context, op string, s signal, group []int32) ([]int32, error) {
 		left, err := w.taken(op, s, group)
-		if err == nil && len(left) > 0 && w.mapped { // the engine goes on meanwhile, and asks a rank whether it has returned
+		if err == nil && len(left) > 0 && w.mapped { // the engine goes on, and asks a rank whether it has returned
 			_, err = w.look(op, s, int(left[0]))
 		}
 		return left, err

@@ -152,8 +152,8 @@ func (d *Device) copies(mem transport.Mem) bool {
 	return !known
 }
 
-// copied has g move a buffer of its own in place of mem, or, if it is a WRITE, carry a copy. It reports whether there was
-// a buffer.
+// copied has g move a buffer of its own in place of mem, or, if it is a WRITE, carry a copy. It reports whether there
+// was a buffer.
 func (g *rmaOp) copied(mem transport.Mem) bool {
 	d := g.s.d
 	g.mem = mem

@@ -26,8 +26,8 @@ const (
 // String says what the program is.
 func (p *WindowDeath) String() string {
 	_, way, victim, step := p.plan(4)
-	return fmt.Sprintf("seed %d: %s; of 4 ranks, rank %d dies in step %d; WinCreate %v", p.Seed, ways[way], victim, step,
-		p.Create)
+	return fmt.Sprintf("seed %d: %s; of 4 ranks, rank %d dies in step %d; WinCreate %v", p.Seed, ways[way],
+		victim, step, p.Create)
 }
 
 var ways = [...]string{"locks", "fences", "groups"}
