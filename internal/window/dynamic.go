@@ -3,6 +3,7 @@ package window
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -248,12 +249,22 @@ func (w *Window) anywhere(op string, r *Remote, rank int, at int64, n int) ([]by
 	return nil, r, nil
 }
 
-// outside is why an operation was outside the window.
-func (w *Window) outside() string {
-	if w.regions == nil {
-		return "an operation was outside the window"
+// outside says which elements of an operation are outside the window; k is 0 if the caller knows which operation.
+func (w *Window) outside(k rma.Kind, at, n int64) string {
+	var what string
+	switch k {
+	case rma.Put, rma.PutAlone:
+		what = "a Put of "
+	case rma.Get:
+		what = "a Get of "
+	case rma.Update:
+		what = "an Accumulate of "
 	}
-	return "the rank has attached no memory with the elements of an operation; give what Attach has returned there"
+	what += fmt.Sprintf("%s from element %d on", elements(n), at)
+	if w.regions == nil {
+		return what + " is outside the window"
+	}
+	return what + ": the rank has attached no memory with these; give what Attach has returned there"
 }
 
 // makeDynamic makes the window dynamic, without memory.

@@ -276,7 +276,7 @@ func (w *Window) tellBatch(ctx context.Context, call string, a *aim, kind rma.Ki
 	src.pack(elements[len(b.table()):], b.from)
 	sent, err := w.tellRequest(ctx, call, a.rank, &want, elements)
 	if sent {
-		w.began(a.far, nil)
+		w.began(a.far)
 	}
 	return err
 }
@@ -290,22 +290,18 @@ func (s *served) handleRuns(source int32, r *rma.Request, mem []byte, inside boo
 	}
 	n, ok := table.Check(int64(len(mem)), elementsMost, unit)
 	if r.Kind == rma.Get {
-		switch {
-		case !inside:
-			s.answer(source, r.Slot, rma.Outside, 0)
-		case !ok || len(elements) > 0:
-			s.answer(source, r.Slot, rma.Senseless, 0)
-		default:
+		if ok = ok && len(elements) == 0; inside && ok {
 			out := s.out[rma.AnswerSize:]
 			table.Each(func(at, n, before int64) bool {
 				copy(out[before:], mem[at:at+n])
 				return true
 			})
-			s.answer(source, r.Slot, rma.Done, int(n))
 		}
+		s.answer(source, r.Slot, s.verdict(r, inside, ok, nil), int(n))
 		return false
 	}
 	ok = ok && n == int64(len(elements))
+	var err error
 	if inside && ok {
 		table.Each(func(at, n, before int64) bool {
 			if r.Kind == rma.Put {
@@ -315,17 +311,16 @@ func (s *served) handleRuns(source int32, r *rma.Request, mem []byte, inside boo
 			if before < s.handled {
 				return true
 			}
-			ok, again = s.w.combine(r.Op, mem[at:at+n], elements[before:before+n], nil)
-			if again {
+			if ok, err = s.w.combine(r.Op, mem[at:at+n], elements[before:before+n], nil); err == errBusy {
 				s.handled = before
 			}
-			return ok
+			return ok && err == nil
 		})
-		if again {
+		if err == errBusy {
 			return true
 		}
 	}
 	s.handled = 0
-	s.check(source, inside, ok)
+	s.note(source, r, inside, ok, err)
 	return false
 }

@@ -42,7 +42,7 @@ func (s *served) lend(source, slot int32) {
 	own := s.w.part(s.w.group.Rank)
 	s.port.Lend(source, own.mem, func(l pml.Lent) {
 		m := rma.Region{Count: own.count, Addr: l.Addr, Key: l.Key, Reads: l.Reads, Writes: l.Writes}
-		s.answer(source, slot, rma.Done, len(m.Append(s.out[rma.AnswerSize:rma.AnswerSize])))
+		s.answer(source, slot, rma.Answer{}, len(m.Append(s.out[rma.AnswerSize:rma.AnswerSize])))
 	})
 }
 

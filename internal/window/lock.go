@@ -83,9 +83,7 @@ func (w *Window) await(ctx context.Context, line int, least uint64, from []int32
 	if word.Load() >= least {
 		return nil
 	}
-	if !w.watched.Swap(true) {
-		w.board.WatchAll()
-	}
+	w.watch()
 	// One goroutine at a time sleeps at the board, and none once a member has failed. Others look now and then.
 	const most = time.Millisecond
 	for wait := time.Microsecond; ; wait = min(2*wait, most) {
@@ -109,6 +107,13 @@ func (w *Window) await(ctx context.Context, line int, least uint64, from []int32
 				return err
 			}
 		}
+	}
+}
+
+// watch has this rank hear of the end of each member, from now on.
+func (w *Window) watch() {
+	if !w.watched.Swap(true) {
+		w.board.WatchAll()
 	}
 }
 
