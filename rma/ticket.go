@@ -20,10 +20,12 @@ const (
 	Words // how many there are
 )
 
-// Memory is the words of one lock. Add is atomic, adds 1, returns the sum, and wakes the ranks that sleep for it.
+// Memory is the words of one lock. Add is atomic, adds 1, returns the sum, and wakes the ranks that sleep for it. Take
+// is Add(Next) if that word is the ticket, and reports whether it was, in one atomic step.
 type Memory interface {
 	Add(Word) uint64
 	Load(Word) uint64
+	Take(ticket uint64) bool
 }
 
 // Enter takes a ticket.
@@ -42,6 +44,17 @@ func Entered(m Memory, mode Mode) {
 	if mode == Shared {
 		m.Add(Readers)
 	}
+}
+
+// Try takes a shared lock if it can be had at once, and reports whether the caller has it. It may be false although the
+// lock could be had, if another rank takes a ticket meanwhile.
+func Try(m Memory) bool {
+	turn := m.Load(Readers)
+	if !m.Take(turn) { // a ticket has been given that has not had its turn for a shared lock
+		return false
+	}
+	Entered(m, Shared)
+	return true
 }
 
 // Leave lets the lock go.

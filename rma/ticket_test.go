@@ -11,8 +11,15 @@ import (
 // is one Add, or the Load that shows a rank its turn. The walk goes through states: a state is the words, and
 // for each rank how many steps it has taken, and its ticket.
 
-// await is the step of a rank that sleeps until it has its turn.
-const await = 2 * Words
+// await is the step of a rank that sleeps until it has its turn, look of one that reads a word, and take of Take.
+const (
+	await = 2*Words + iota
+	look
+	take
+)
+
+// try is the mode of a lock that is taken by Try, if it can be had.
+const try Mode = 9
 
 // walker runs the script of one rank up to a step, and is the rank's Memory meanwhile.
 type walker struct {
@@ -25,6 +32,7 @@ type walker struct {
 	ticket  uint64
 	has     Mode
 	leaving bool     // the rank lets the lock go, and has it until the next step is over
+	trying  bool     // in Try
 	entered []uint64 // its tickets that have had their turn
 	done    bool
 }
@@ -43,8 +51,21 @@ func (w *walker) result(step, word Word) uint64 {
 	return w.seen[w.next-1]
 }
 
-func (w *walker) Add(word Word) uint64  { return w.result(word, word) }
-func (w *walker) Load(word Word) uint64 { return w.result(await, word) }
+func (w *walker) Add(word Word) uint64 { return w.result(word, word) }
+func (w *walker) Load(word Word) uint64 {
+	if w.trying {
+		return w.result(look, word)
+	}
+	return w.result(await, word)
+}
+func (w *walker) Take(ticket uint64) bool {
+	w.ticket = ticket
+	if w.result(take, Next) == 0 {
+		return false
+	}
+	w.entered, w.has, w.trying = append(w.entered, ticket), Shared, false
+	return true
+}
 
 // run finds out what the rank does next.
 func (w *walker) run(script []Mode) {
@@ -55,6 +76,15 @@ func (w *walker) run(script []Mode) {
 		}
 	}()
 	for _, mode := range script {
+		if mode == try {
+			w.trying = true
+			got := Try(w)
+			if w.trying = false; got {
+				w.leaving = true
+				Leave(w, Shared)
+			}
+			continue
+		}
 		w.ticket = Enter(w)
 		w.Load(Turn(mode))
 		w.entered, w.has = append(w.entered, w.ticket), mode
@@ -85,7 +115,7 @@ func (k *walk) fail(format string, args ...any) {
 func (k *walk) from() {
 	key := fmt.Append(nil, k.words)
 	for _, w := range k.ranks {
-		key = append(key, byte(len(w.seen)), byte(w.ticket))
+		key = append(key, byte(len(w.seen)), byte(w.ticket), byte(w.step), byte(w.has))
 	}
 	if k.known[string(key)] {
 		return
@@ -103,22 +133,31 @@ func (k *walk) from() {
 			k.fail("the word of rank %d has passed its ticket %d", rank, w.ticket)
 		}
 		moved = true
-		if w.step != await {
+		words, enters, ticket := k.words, w.step == await, w.ticket
+		switch w.step {
+		case await, look:
+			w.seen = append(w.seen, k.words[w.word])
+		case take:
+			if enters = k.words[Next] == ticket; enters {
+				k.words[Next]++
+				w.seen = append(w.seen, 1)
+			} else {
+				w.seen = append(w.seen, 0)
+			}
+		default:
 			k.words[w.word]++
+			w.seen = append(w.seen, k.words[w.word])
 		}
-		w.seen = append(w.seen, k.words[w.word])
 		k.path = append(k.path, fmt.Sprintf("rank %d's step %d", rank, len(w.seen)))
-		wasAwait, added, ticket := w.step == await, w.word, w.ticket
 		w.run(k.scripts[rank])
-		if wasAwait {
+		if enters {
 			k.enters(rank, ticket)
 		}
 		k.check()
 		k.from()
 		k.path, w.seen = k.path[:len(k.path)-1], w.seen[:len(w.seen)-1]
-		if w.run(k.scripts[rank]); !wasAwait {
-			k.words[added]--
-		}
+		w.run(k.scripts[rank])
+		k.words = words
 	}
 	if !moved {
 		for rank, w := range k.ranks {
@@ -162,17 +201,25 @@ func (k *walk) check() {
 
 // walkAll walks every choice of modes for so many ranks that take the lock so many times, and returns how many states
 // there are.
-func walkAll(t *testing.T, ranks, rounds int) (states int) {
-	for choice := range 1 << (ranks * rounds) {
+func walkAll(t *testing.T, ranks, rounds int, modes ...Mode) (states int) {
+	each := 1 // choices of a rank
+	for range rounds {
+		each *= len(modes)
+	}
+	all := 1
+	for range ranks {
+		all *= each
+	}
+	for choice := range all {
 		k := &walk{t: t, known: map[string]bool{}}
 		sorted := true // ranks are alike: of choices that differ in their order, one is enough
-		before := 0
+		before, rest := 0, choice
 		for rank := range ranks {
-			bits := choice >> (rank * rounds) & (1<<rounds - 1)
-			sorted, before = sorted && bits >= before, bits
+			own := rest % each
+			sorted, before, rest = sorted && own >= before, own, rest/each
 			var script []Mode
-			for i := range rounds {
-				script = append(script, Shared+Mode(bits>>i&1))
+			for range rounds {
+				script, own = append(script, modes[own%len(modes)]), own/len(modes)
 			}
 			k.scripts, k.ranks = append(k.scripts, script), append(k.ranks, &walker{})
 			k.ranks[rank].run(script)
@@ -193,7 +240,35 @@ func TestTicket(t *testing.T) {
 		sizes = append(sizes, [2]int{5, 1})
 	}
 	for _, size := range sizes {
-		t.Logf("ranks: %d, rounds: %d, states: %d", size[0], size[1], walkAll(t, size[0], size[1]))
+		t.Logf("ranks: %d, rounds: %d, states: %d", size[0], size[1], walkAll(t, size[0], size[1], Shared,
+			Exclusive))
+	}
+	for _, size := range [][2]int{{2, 2}, {3, 1}} {
+		t.Logf("ranks: %d, rounds: %d, with Try, states: %d", size[0], size[1], walkAll(t, size[0], size[1], Shared,
+			Exclusive, try))
+	}
+}
+
+// Try gets a lock that is free or shared, and no other one.
+func TestTicketTry(t *testing.T) {
+	var m counters
+	for range 2 {
+		if !Try(&m) {
+			t.Fatalf("a shared lock cannot be had, the words are %v", m)
+		}
+	}
+	Enter(&m) // a writer waits
+	if Try(&m) {
+		t.Fatalf("a shared lock passes a writer that waits, the words are %v", m)
+	}
+	Leave(&m, Shared)
+	Leave(&m, Shared)
+	if Try(&m) { // the writer has the lock
+		t.Fatalf("a shared lock is had beside an exclusive one, the words are %v", m)
+	}
+	Leave(&m, Exclusive)
+	if !Try(&m) {
+		t.Fatalf("a lock that is free cannot be had, the words are %v", m)
 	}
 }
 
@@ -223,3 +298,10 @@ type counters [Words]uint64
 
 func (c *counters) Add(i Word) uint64  { c[i]++; return c[i] }
 func (c *counters) Load(i Word) uint64 { return c[i] }
+func (c *counters) Take(ticket uint64) bool {
+	taken := c[Next] == ticket
+	if taken {
+		c[Next]++
+	}
+	return taken
+}

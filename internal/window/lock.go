@@ -17,7 +17,8 @@ import (
 const (
 	lineAlone   = rma.Words     // behind those words: see guard.go
 	lineUsers   = rma.Words + 1 // likewise
-	linesOfLock = int(rma.Words) + 2
+	lineHeld    = rma.Words + 2 // of rank 0: see heldBack
+	linesOfLock = int(rma.Words) + 3
 )
 
 // linesEach is how many lines a rank has, of so many: those of its lock, and of the signals that it gets (pscw.go).
@@ -36,6 +37,9 @@ func (p *part) Add(i rma.Word) uint64 {
 	}
 	return n
 }
+
+// Take implements rma.Memory.
+func (p *part) Take(ticket uint64) bool { return p.word(rma.Next).CompareAndSwap(ticket, ticket+1) }
 
 // enter takes a ticket for a lock of mapped memory, and has the lock if its turn has come already.
 func (w *Window) enter(rank int, mode rma.Mode) (ticket uint64, had bool) {
@@ -121,6 +125,9 @@ func (w *Window) watch() {
 func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) error {
 	var ticket uint64
 	had := false
+	if w.mapped && mode == rma.Exclusive && w.heldBack().Load() != 0 {
+		w.standBack(ctx)
+	}
 	err := w.change(op, rank, func(e *rma.Epochs) error {
 		if err := e.Lock(int32(rank), mode); err != nil {
 			return err
@@ -250,23 +257,65 @@ func (w *Window) LockAll(ctx context.Context) error {
 	return w.wrap(op, ranks.Undefined, err)
 }
 
-// acquireAll gets a shared lock of each rank, or none.
+// acquireAll gets a shared lock of each rank, or none. It waits for a lock only while it has no other one: a rank with
+// an exclusive lock of one rank may wait for the lock of another one, and neither would ever go on.
 func (w *Window) acquireAll(ctx context.Context, op string) error {
-	for i := range w.parts {
-		if ctx != nil && ctx.Err() != nil {
-			w.leaveAll(i)
-			return ctx.Err()
+	if ctx != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	has := -1
+	for waits := 1; ; waits++ {
+		if has = w.tryAll(has); has < 0 {
+			return nil
 		}
-		ticket, had := w.enter(i, rma.Shared)
-		if had {
-			continue
+		if waits == waitsInTurn {
+			w.heldBack().Add(1)
+			defer w.heldBack().Add(^uint64(0))
 		}
-		if err := w.turn(ctx, op, i, rma.Shared, ticket); err != nil {
-			w.leaveAll(i)
-			return err
+		if ticket, had := w.enter(has, rma.Shared); !had {
+			if err := w.turn(ctx, op, has, rma.Shared, ticket); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+}
+
+// tryAll gets a shared lock of each rank, where the caller has the lock of one, or none (-1). If a lock cannot be had
+// at once, it gets none, lets that one go, and returns the rank; -1: it has got all.
+func (w *Window) tryAll(has int) (busy int) {
+	for i, p := range w.parts {
+		if i == has || rma.Try(p) {
+			continue
+		}
+		w.leaveAll(i)
+		if has > i {
+			rma.Leave(w.parts[has], rma.Shared)
+		}
+		return i
+	}
+	return -1
+}
+
+// A LockAll that has waited for several locks, and has always found another one taken, has ranks that ask for exclusive
+// locks stand back for a while. A rank that has a lock does not, nor does any rank for long: LockAll may wait for a lock
+// whose holder waits for that rank.
+const (
+	waitsInTurn = 3
+	standsBack  = 10 * time.Millisecond
+)
+
+// heldBack counts the calls of LockAll that have other ranks stand back.
+func (w *Window) heldBack() *atomic.Uint64 { return w.parts[0].word(lineHeld) }
+
+// standBack returns when no LockAll has ranks stand back, or this rank must not any more.
+func (w *Window) standBack(ctx context.Context) {
+	began := time.Now()
+	for wait := time.Microsecond; w.heldBack().Load() != 0 && time.Since(began) < standsBack; wait *= 2 {
+		if w.holdsLocks() || ctx != nil && ctx.Err() != nil {
+			return
+		}
+		time.Sleep(wait)
+	}
 }
 
 // leaveAll lets the shared locks of the first ranks go.
