@@ -119,7 +119,7 @@ func (w *Win[T]) getAccumulate(call string, op Op[T], src, result []T, rank int,
 		return err
 	}
 	if len(src) != len(result) && src != nil {
-		return w.comm.opError(call, ErrCount, "src has %d elements and result %d; both must have the same length",
+		return w.comm.opError(call, ErrCount, "src and result have %d and %d elements; give both the same length",
 			len(src), len(result))
 	}
 	if overlap(src, result) {
@@ -158,7 +158,7 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 		return w.comm.opError(call, ErrOp, "NoOp changes nothing; it is for GetAccumulate and FetchOp")
 	}
 	if len(src) == 0 && len(result) > 0 && o.is != reduce.AtomicNoOp {
-		return w.comm.opError(call, ErrCount, "src is empty and result has %d elements; only NoOp needs no src",
+		return w.comm.opError(call, ErrCount, "src is empty, and the length of result is %d; only NoOp needs no src",
 			len(result))
 	}
 	n := max(len(src), len(result))

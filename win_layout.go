@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -58,6 +59,9 @@ func (w *Win[T]) checkLayouts(call string, base []T, own Layout, rank int, there
 		return err
 	}
 	if err := checkLayout(call, base, own, !write); err != nil {
+		if errors.Is(err, errOverlap) {
+			err.Err = errOverlapInWindow
+		}
 		return w.layoutError(call, err.Class, rank, "the buffer: %w", err.Err)
 	}
 	err := there.Err()
@@ -65,7 +69,7 @@ func (w *Win[T]) checkLayouts(call string, base []T, own Layout, rank int, there
 		err = there.is.matches(reflect.TypeFor[T](), contentsOf(reflect.TypeFor[T]()))
 	}
 	if err == nil && write && there.is.overlapping() {
-		err = errOverlap
+		err = errOverlapInWindow
 	}
 	bytes := own.is.numbers == justBytes || there.is != nil && there.is.numbers == justBytes
 	switch {

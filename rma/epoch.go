@@ -119,14 +119,10 @@ func (e *Epochs) open(opener string) string {
 	case accessStarted:
 		return fmt.Sprintf("Start has opened an epoch for %s; call Complete first", list(e.group))
 	case accessLocked:
-		var ranks []int32
-		for _, h := range e.locks {
-			ranks = append(ranks, h.rank)
-		}
 		if opener == "Lock" {
-			return fmt.Sprintf("Lock has opened an epoch at %s; call Lock for this rank too", list(ranks))
+			return fmt.Sprintf("Lock has opened an epoch at %s; call Lock for this rank too", list(e.lockedRanks()))
 		}
-		return fmt.Sprintf("Lock has opened an epoch at %s; call Unlock first", list(ranks))
+		return fmt.Sprintf("Lock has opened an epoch at %s; call Unlock first", list(e.lockedRanks()))
 	case accessAll:
 		if e.askedAll {
 			return "LockAll has not returned yet; wait for it first"
@@ -134,6 +130,14 @@ func (e *Epochs) open(opener string) string {
 		return "LockAll has opened an epoch; call UnlockAll first"
 	}
 	return fmt.Sprintf("no epoch is open; call %s first", opener)
+}
+
+// lockedRanks are the ranks for which Lock has been called.
+func (e *Epochs) lockedRanks() (all []int32) {
+	for _, h := range e.locks {
+		all = append(all, h.rank)
+	}
+	return all
 }
 
 // idle reports why an epoch of another kind cannot begin.
@@ -249,6 +253,10 @@ func (e *Epochs) unlocked(at int) {
 func (e *Epochs) Unlock(rank int32) (Mode, error) {
 	at, h := e.find(rank)
 	if h.mode == Unlocked {
+		if e.access == accessLocked {
+			return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d, but one at %s; call Unlock for each rank of "+
+				"a Lock", rank, list(e.lockedRanks()))
+		}
 		return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
 	}
 	if err := e.returned(rank); err != nil {

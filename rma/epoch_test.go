@@ -99,6 +99,9 @@ func (m *epochsModel) allowed(c epochsCall) (ok bool, words []string) {
 		return false, []string{fmt.Sprintf("%v of its own memory", m.locks[self]), "call Unlock first"}
 	case cell == "f" && has != Unlocked:
 		return false, []string{fmt.Sprintf("%v of rank %d", has, c.rank), "call Unlock first"}
+	case cell == "l" && has == Unlocked && c.name == "Unlock":
+		return false, []string{fmt.Sprintf("no epoch at rank %d, but one at", c.rank),
+			list(slices.Sorted(maps.Keys(m.locks))), "call Unlock for each rank of a Lock"}
 	case cell == "l" && has == Unlocked:
 		return false, []string{fmt.Sprintf("rank %d", c.rank), says[m.access].open,
 			list(slices.Sorted(maps.Keys(m.locks))),

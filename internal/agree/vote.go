@@ -113,7 +113,7 @@ func (m *Exchange) conclude(id uint32, open bool, told *Veto, voters *ranks.Set)
 func (g *Group) Abandon(id uint32, senders *ranks.Set) {
 	g.Numbers.Decide(id, ballotSure, isRefused)
 	for ctx := range uint32(ContextsEach) {
-		g.Engine.DropContext(id*ContextsEach+ctx, FreedError())
+		g.Engine.DropContext(id*ContextsEach+ctx, FreedError("communicator"))
 	}
 	g.Numbers.Release(id, senders)
 }

@@ -312,11 +312,9 @@ func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Requ
 	case a.Result == rma.HalfDone:
 		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank, "%w", &halfDone{who}))
 	case a.Result == rma.PeerFailed:
-		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank,
-			"rank %d has failed, which had the lock; no rank gets the lock any more", who))
+		return w.wrap(op, rank, w.lockLost(op, rank, who, nil))
 	case a.Result == rma.Returned:
-		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d %w, and had the lock; it must call "+
-			"Unlock, or UnlockAll, before it returns", who, pml.ErrReturned))
+		return w.wrap(op, rank, w.lockLost(op, rank, who, pml.ErrReturned))
 	case a.Result == rma.Done && len(has) == len(answer):
 		copy(answer, has)
 		return nil

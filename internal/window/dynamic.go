@@ -53,7 +53,7 @@ func (w *Window) Attach(mem []byte, n int64, address uintptr) (at int64, err err
 	switch {
 	case shares != nil:
 		return 0, w.fail(op, mpierr.ErrBuffer, ranks.Undefined,
-			"%s share memory with the %d that are attached at %d; call Detach there first", elements(n), shares.n,
+			"memory of %s shares some with the memory that is attached at %d; call Detach there first", elements(n),
 			shares.at)
 	case r == nil:
 		return 0, w.fail(op, mpierr.ErrNoMemory, ranks.Undefined,

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -57,8 +58,11 @@ func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, t
 	m := w.parts[rank]
 	line := m.lines + int(rma.Turn(mode))
 	err := w.await(ctx, line, ticket, noRanks)
+	var failed *pml.PeerError
 	if err == nil {
 		rma.Entered(m, mode)
+	} else if errors.As(err, &failed) {
+		return w.lockLost(op, rank, w.group.RankOf(int32(failed.Rank)), failed.Err)
 	} else if ctx != nil && ctx.Err() != nil {
 		w.background(op, func() error {
 			if err := w.await(nil, line, ticket, noRanks); err != nil {
@@ -70,6 +74,17 @@ func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, t
 		})
 	}
 	return err
+}
+
+// lockLost is the error of a call that waits for a lock which a rank may have had that has failed, or returned, which
+// is why then.
+func (w *Window) lockLost(op string, rank, who int, why error) error {
+	if why == pml.ErrReturned {
+		return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d %w, and may have had the lock; it must call Unlock, or "+
+			"UnlockAll, before it returns", who, why)
+	}
+	return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d has failed, and may have had the lock; no rank waits for it "+
+		"any more", who)
 }
 
 // note notes that this rank has the lock of mapped memory.

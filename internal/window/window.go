@@ -159,6 +159,10 @@ func (w *Window) usable(op string, rank int) error {
 	if w.state != inUse {
 		return w.fail(op, mpierr.ErrComm, rank, "the window has been freed; use it before Free")
 	}
+	if rank == ranks.ProcNull {
+		return w.fail(op, mpierr.ErrRank, rank, "ProcNull is for operations; name a rank of the window, 0–%d",
+			w.group.Size-1)
+	}
 	if rank != ranks.Undefined && (rank < 0 || rank >= w.group.Size) {
 		return w.fail(op, mpierr.ErrRank, rank, "the window has ranks 0–%d", w.group.Size-1)
 	}
@@ -189,9 +193,8 @@ func (w *Window) Operation(ctx context.Context, op string, rank int, at int64, n
 		count = r.count
 	}
 	if !rma.Within(at, int64(n), count, w.elem) {
-		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%d elements from element %d on; the window has %s there", n,
-			at,
-			elements(count))
+		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%s from element %d on; the window has %s there",
+			elements(int64(n)), at, elements(count))
 	}
 	if p != nil {
 		return p.mem[int(at)*w.elem:][:n*w.elem], nil, nil
