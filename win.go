@@ -307,6 +307,15 @@ func (w *Win[T]) started(op opCode, rank int, at int64, n int,
 			return nil, err
 		}
 	}
+	return w.requested(op, rank, r, nil)
+}
+
+// requested returns the caller's request of an operation that has begun; r is nil if it is over, and err is why it has
+// not begun.
+func (w *Win[T]) requested(op opCode, rank int, r *pml.Request, err error) (*Request, error) {
+	if err != nil {
+		return nil, err
+	}
 	if r == nil {
 		r = w.comm.group.Engine.Completed(pml.Status{})
 	}

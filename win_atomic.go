@@ -9,7 +9,6 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/reduce"
 	"github.com/gorun-mpi/mpi/internal/window"
-	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Replace is the operator of Accumulate, GetAccumulate and FetchOp that writes the new element; §12.3.4.
@@ -140,12 +139,7 @@ func (w *Win[T]) RGetAccumulate(op Op[T], src, result []T, rank int, at int64) (
 
 // updated returns the request of an operation that is over.
 func (w *Win[T]) updated(op opCode, rank int, err error) (*Request, error) {
-	if err != nil {
-		return nil, err
-	}
-	r := w.comm.request(op, rank, Undefined, w.comm.group.Engine.Completed(pml.Status{}))
-	r.null = rank == ProcNull
-	return r, nil
+	return w.requested(op, rank, nil, err)
 }
 
 // update is Accumulate, and GetAccumulate if result is not nil.

@@ -50,7 +50,7 @@ type Request struct {
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
 	// Runs is the length of a table, which comes before the elements: they are not all N, but what the table names in
-	// these. 0: there is none. It is of Put, Update and Get, and of no other kind. The answer to such a Get is an
+	// these. 0: there is none. It is of Put, Update, Fetch and Get, and of no other kind. The answer to such a Get is an
 	// Answer with the elements.
 	Runs uint16
 }
@@ -98,7 +98,7 @@ func (r *Request) Decode(b []byte) (elements []byte, err error) {
 	switch {
 	case r.Kind == 0 || r.Kind >= kindEnd:
 		return nil, fmt.Errorf("rma: a request of kind %d", b[0])
-	case r.Runs > 0 && r.Kind != Put && r.Kind != Get && r.Kind != Update:
+	case r.Runs > 0 && r.Kind != Put && r.Kind != Get && r.Kind != Update && r.Kind != Fetch:
 		return nil, fmt.Errorf("rma: a %v request has a table of runs, of %d bytes", r.Kind, r.Runs)
 	case int(r.Runs) > len(b)-RequestSize:
 		return nil, fmt.Errorf("rma: a %v request has a table of %d bytes, and %d follow", r.Kind, r.Runs,

@@ -59,7 +59,7 @@ func TestRequestRoundTrip(t *testing.T) {
 			for j := range elements {
 				elements[j] = byte(rng.Uint32())
 			}
-			if kind == Put || kind == Get || kind == Update {
+			if kind == Put || kind == Get || kind == Update || kind == Fetch {
 				want.Runs = uint16(rng.IntN(len(elements) + 1))
 			}
 			got := Request{1, 2, 3, 4, 5, 6} // nothing of an earlier request remains
@@ -109,7 +109,7 @@ func TestRequestTable(t *testing.T) {
 	for kind := Info; kind < kindEnd; kind++ {
 		b := append((&Request{Kind: kind, Runs: 2}).Append(nil), 1, 2, 3)
 		_, err := new(Request).Decode(b)
-		if may := kind == Put || kind == Get || kind == Update; (err == nil) != may {
+		if may := kind == Put || kind == Get || kind == Update || kind == Fetch; (err == nil) != may {
 			t.Errorf("a %v request with a table of runs: %v", kind, err)
 		}
 	}

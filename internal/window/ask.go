@@ -298,8 +298,13 @@ func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Requ
 	if err != nil {
 		return w.wrap(op, rank, err)
 	}
+	return w.answered(op, rank, r, s.in[:st.Bytes], answer)
+}
+
+// answered reads what a rank has sent as the answer to a request, which must have so many bytes behind the first ones.
+func (w *Window) answered(op string, rank int, r *rma.Request, in, answer []byte) error {
 	var a rma.Answer
-	has, err := a.Decode(s.in[:st.Bytes])
+	has, err := a.Decode(in)
 	who := w.group.RankOf(a.Rank)
 	switch {
 	case err != nil:

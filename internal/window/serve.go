@@ -22,7 +22,8 @@ type served struct {
 	origins map[int32]*origin
 	spare   *origin // for reuse; nil: none
 	out     []byte  // an answer that is being made
-	handled int64   // bytes of an Update with runs that is handled again: its rank's elements in these are updated
+	handled int64   // bytes of an Update or Fetch with runs that is handled again: the elements in these are updated
+	fetched []byte  // of such a Fetch, the elements as they were; of elementsMost bytes, or nil
 }
 
 // origin is what is under way of a rank's requests. There is one while something is.
