@@ -28,6 +28,8 @@ type regions struct {
 	next      int64      // the first element of the next region. No number is used twice: a stale one is an error
 	byAt      []*region
 	byAddress []*region // the same, without empty ones
+	// givenUp are regions of a Detach whose context ended, until another one has returned nil: by their first elements.
+	givenUp map[int64]*region
 }
 
 // region is memory that is attached.
@@ -121,24 +123,37 @@ func (w *Window) Detach(ctx context.Context, at int64) error {
 	select {
 	case <-r.ending:
 	case <-ctx.Done():
-		if !r.over() {
+		if r.giveUp() {
 			return w.wrap(op, ranks.Undefined, ctx.Err())
 		}
 	}
 	return nil
 }
 
-// over reports whether the region, which is ending, is not used any more.
-func (r *region) over() bool {
-	r.of.mu.Lock()
-	defer r.of.mu.Unlock()
-	return r.uses == 0
+// giveUp reports whether the region, which is ending, is still used. Then Detach can be called again, also after the
+// last use.
+func (r *region) giveUp() bool {
+	d := r.of
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.uses == 0 {
+		return false
+	}
+	if d.givenUp == nil {
+		d.givenUp = map[int64]*region{}
+	}
+	d.givenUp[r.at] = r
+	return true
 }
 
 // end begins the end of a region; nil: no region begins there. The last user forgets the region.
 func (d *regions) end(at int64) *region {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if r := d.givenUp[at]; r != nil {
+		delete(d.givenUp, at)
+		return r
+	}
 	r := d.before(at)
 	if r == nil || r.at != at {
 		return nil
