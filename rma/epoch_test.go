@@ -329,7 +329,7 @@ func TestEpochs(t *testing.T) {
 			for _, rank := range slices.Sorted(maps.Keys(has.locks)) {
 				locks = append(locks, held{rank, has.locks[rank], has.asked[rank]})
 			}
-			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll}, m, c)
+			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll, nil}, m, c)
 			if s := m.String(); !seen[s] {
 				seen[s] = true
 				frontier = append(frontier, m)

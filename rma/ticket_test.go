@@ -8,18 +8,15 @@ import (
 )
 
 // The lock of words that ranks have mapped, in every order in which ranks of short scripts can take their steps. A step
-// is one Add, or the Load that shows a rank its turn. The walk goes through states: a state is the words, and
+// is one Add, one Load or Take of TryEnter, or the Load that shows a rank its turn. The walk goes through states: a state is the words, and
 // for each rank how many steps it has taken, and its ticket.
 
-// await is the step of a rank that sleeps until it has its turn, look of one that reads a word, and take of Take.
+// Steps that are no Add: of a rank that sleeps until it has its turn, and of one that tries to enter.
 const (
 	await = 2*Words + iota
 	look
 	take
 )
-
-// try is the mode of a lock that is taken by Try, if it can be had.
-const try Mode = 9
 
 // walker runs the script of one rank up to a step, and is the rank's Memory meanwhile.
 type walker struct {
@@ -27,12 +24,12 @@ type walker struct {
 	next int      // of those, the next to be returned
 
 	// The rank when it is about to take its next step.
-	step    Word // an Add to a word, or await
-	word    Word // of await
+	step    Word // an Add to a word, await, look or take
+	word    Word // of await and look
 	ticket  uint64
+	tries   bool // in TryEnter
 	has     Mode
 	leaving bool     // the rank lets the lock go, and has it until the next step is over
-	trying  bool     // in Try
 	entered []uint64 // its tickets that have had their turn
 	done    bool
 }
@@ -52,20 +49,16 @@ func (w *walker) result(step, word Word) uint64 {
 }
 
 func (w *walker) Add(word Word) uint64 { return w.result(word, word) }
+
 func (w *walker) Load(word Word) uint64 {
-	if w.trying {
-		return w.result(look, word)
+	if w.tries {
+		w.ticket = w.result(look, word)
+		return w.ticket
 	}
 	return w.result(await, word)
 }
-func (w *walker) Take(ticket uint64) bool {
-	w.ticket = ticket
-	if w.result(take, Next) == 0 {
-		return false
-	}
-	w.entered, w.has, w.trying = append(w.entered, ticket), Shared, false
-	return true
-}
+
+func (w *walker) Take(from uint64) bool { return w.result(take, Next) == from+1 }
 
 // run finds out what the rank does next.
 func (w *walker) run(script []Mode) {
@@ -76,17 +69,12 @@ func (w *walker) run(script []Mode) {
 		}
 	}()
 	for _, mode := range script {
-		if mode == try {
-			w.trying = true
-			got := Try(w)
-			if w.trying = false; got {
-				w.leaving = true
-				Leave(w, Shared)
-			}
-			continue
+		w.tries = true
+		entered := TryEnter(w, mode)
+		if w.tries = false; !entered {
+			w.ticket = Enter(w)
+			w.Load(Turn(mode))
 		}
-		w.ticket = Enter(w)
-		w.Load(Turn(mode))
 		w.entered, w.has = append(w.entered, w.ticket), mode
 		Entered(w, mode)
 		w.leaving = true
@@ -115,7 +103,7 @@ func (k *walk) fail(format string, args ...any) {
 func (k *walk) from() {
 	key := fmt.Append(nil, k.words)
 	for _, w := range k.ranks {
-		key = append(key, byte(len(w.seen)), byte(w.ticket), byte(w.step), byte(w.has))
+		key = append(key, byte(len(w.entered)), byte(w.step), byte(w.word), byte(w.ticket))
 	}
 	if k.known[string(key)] {
 		return
@@ -133,22 +121,17 @@ func (k *walk) from() {
 			k.fail("the word of rank %d has passed its ticket %d", rank, w.ticket)
 		}
 		moved = true
-		words, enters, ticket := k.words, w.step == await, w.ticket
-		switch w.step {
-		case await, look:
-			w.seen = append(w.seen, k.words[w.word])
-		case take:
-			if enters = k.words[Next] == ticket; enters {
-				k.words[Next]++
-				w.seen = append(w.seen, 1)
-			} else {
-				w.seen = append(w.seen, 0)
-			}
-		default:
+		before, took := k.words, w.step == take && k.words[Next] == w.ticket
+		seen := uint64(0) // of a Take that takes nothing
+		if took || w.step < Words {
 			k.words[w.word]++
-			w.seen = append(w.seen, k.words[w.word])
 		}
+		if took || w.step != take {
+			seen = k.words[w.word]
+		}
+		w.seen = append(w.seen, seen)
 		k.path = append(k.path, fmt.Sprintf("rank %d's step %d", rank, len(w.seen)))
+		enters, ticket := w.step == await || took, w.ticket
 		w.run(k.scripts[rank])
 		if enters {
 			k.enters(rank, ticket)
@@ -157,7 +140,7 @@ func (k *walk) from() {
 		k.from()
 		k.path, w.seen = k.path[:len(k.path)-1], w.seen[:len(w.seen)-1]
 		w.run(k.scripts[rank])
-		k.words = words
+		k.words = before
 	}
 	if !moved {
 		for rank, w := range k.ranks {
@@ -201,25 +184,17 @@ func (k *walk) check() {
 
 // walkAll walks every choice of modes for so many ranks that take the lock so many times, and returns how many states
 // there are.
-func walkAll(t *testing.T, ranks, rounds int, modes ...Mode) (states int) {
-	each := 1 // choices of a rank
-	for range rounds {
-		each *= len(modes)
-	}
-	all := 1
-	for range ranks {
-		all *= each
-	}
-	for choice := range all {
+func walkAll(t *testing.T, ranks, rounds int) (states int) {
+	for choice := range 1 << (ranks * rounds) {
 		k := &walk{t: t, known: map[string]bool{}}
 		sorted := true // ranks are alike: of choices that differ in their order, one is enough
-		before, rest := 0, choice
+		before := 0
 		for rank := range ranks {
-			own := rest % each
-			sorted, before, rest = sorted && own >= before, own, rest/each
+			bits := choice >> (rank * rounds) & (1<<rounds - 1)
+			sorted, before = sorted && bits >= before, bits
 			var script []Mode
-			for range rounds {
-				script, own = append(script, modes[own%len(modes)]), own/len(modes)
+			for i := range rounds {
+				script = append(script, Shared+Mode(bits>>i&1))
 			}
 			k.scripts, k.ranks = append(k.scripts, script), append(k.ranks, &walker{})
 			k.ranks[rank].run(script)
@@ -240,35 +215,7 @@ func TestTicket(t *testing.T) {
 		sizes = append(sizes, [2]int{5, 1})
 	}
 	for _, size := range sizes {
-		t.Logf("ranks: %d, rounds: %d, states: %d", size[0], size[1], walkAll(t, size[0], size[1], Shared,
-			Exclusive))
-	}
-	for _, size := range [][2]int{{2, 2}, {3, 1}} {
-		t.Logf("ranks: %d, rounds: %d, with Try, states: %d", size[0], size[1], walkAll(t, size[0], size[1], Shared,
-			Exclusive, try))
-	}
-}
-
-// Try gets a lock that is free or shared, and no other one.
-func TestTicketTry(t *testing.T) {
-	var m counters
-	for range 2 {
-		if !Try(&m) {
-			t.Fatalf("a shared lock cannot be had, the words are %v", m)
-		}
-	}
-	Enter(&m) // a writer waits
-	if Try(&m) {
-		t.Fatalf("a shared lock passes a writer that waits, the words are %v", m)
-	}
-	Leave(&m, Shared)
-	Leave(&m, Shared)
-	if Try(&m) { // the writer has the lock
-		t.Fatalf("a shared lock is had beside an exclusive one, the words are %v", m)
-	}
-	Leave(&m, Exclusive)
-	if !Try(&m) {
-		t.Fatalf("a lock that is free cannot be had, the words are %v", m)
+		t.Logf("ranks: %d, rounds: %d, states: %d", size[0], size[1], walkAll(t, size[0], size[1]))
 	}
 }
 
@@ -298,10 +245,11 @@ type counters [Words]uint64
 
 func (c *counters) Add(i Word) uint64  { c[i]++; return c[i] }
 func (c *counters) Load(i Word) uint64 { return c[i] }
-func (c *counters) Take(ticket uint64) bool {
-	taken := c[Next] == ticket
-	if taken {
-		c[Next]++
+
+func (c *counters) Take(from uint64) bool {
+	if c[Next] != from {
+		return false
 	}
-	return taken
+	c[Next]++
+	return true
 }

@@ -42,6 +42,9 @@ type guard struct {
 
 // guards finds the words: of the board, or of this rank if it has none.
 func (w *Window) guards() {
+	if w.board != nil {
+		w.findWords()
+	}
 	for _, p := range w.near {
 		if p.alone, p.users = &w.alone, &w.users; w.board != nil {
 			p.alone, p.users = p.word(lineAlone), p.word(lineUsers)

@@ -18,14 +18,24 @@ import (
 const (
 	lineAlone   = rma.Words     // behind those words: see guard.go
 	lineUsers   = rma.Words + 1 // likewise
-	lineHeld    = rma.Words + 2 // of rank 0: see heldBack
-	linesOfLock = int(rma.Words) + 3
+	lineFences  = rma.Words + 2 // see meetAll
+	lineHeld    = rma.Words + 3 // of rank 0: see heldBack
+	linesOfRank = int(rma.Words) + 4
 )
 
-// linesEach is how many lines a rank has, of so many: those of its lock, and of the signals that it gets (pscw.go).
-func linesEach(members int) int { return linesOfLock + int(signals)*linesOfSignal(members) }
+// linesEach is how many lines a rank has, of so many: these, and those of the signals that it gets (signals.go).
+func linesEach(members int) int { return linesOfRank + linesOfSignals(members) }
 
-func (p *part) word(i rma.Word) *atomic.Uint64 { return &p.w.board.Lines[p.lines+int(i)].Word }
+func (p *part) word(i rma.Word) *atomic.Uint64 { return p.words[i] }
+
+// findWords finds the words of each rank that is mapped, if there is a board.
+func (w *Window) findWords() {
+	for _, p := range w.near {
+		for i := range p.words {
+			p.words[i] = &w.board.Lines[p.lines+i].Word
+		}
+	}
+}
 
 // Load implements rma.Memory.
 func (p *part) Load(i rma.Word) uint64 { return p.word(i).Load() }
@@ -40,7 +50,7 @@ func (p *part) Add(i rma.Word) uint64 {
 }
 
 // Take implements rma.Memory.
-func (p *part) Take(ticket uint64) bool { return p.word(rma.Next).CompareAndSwap(ticket, ticket+1) }
+func (p *part) Take(from uint64) bool { return p.word(rma.Next).CompareAndSwap(from, from+1) }
 
 // enter takes a ticket for a lock of mapped memory, and has the lock if its turn has come already.
 func (w *Window) enter(rank int, mode rma.Mode) (ticket uint64, had bool) {
@@ -57,8 +67,11 @@ func (w *Window) enter(rank int, mode rma.Mode) (ticket uint64, had bool) {
 func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, ticket uint64) error {
 	m := w.parts[rank]
 	line := m.lines + int(rma.Turn(mode))
-	err := w.await(ctx, line, ticket, noRanks)
+	var err error
 	var failed *pml.PeerError
+	if !w.board.Spin(line, ticket) {
+		err = w.await(ctx, line, ticket, noRanks)
+	}
 	if err == nil {
 		rma.Entered(m, mode)
 	} else if errors.As(err, &failed) {
@@ -95,8 +108,32 @@ func (w *Window) note(rank int) {
 // noRanks is for a wait for a word that any member may raise: one that has returned has said whether it will.
 var noRanks = []int32{}
 
-// await returns when a word is at least so much. from are ranks of the world that have still to raise it: the wait ends
-// if one of them is gone, and not if another one is. For noRanks the failure of any member ends it.
+// sleep returns when a word is at least so much, for which the caller has waited by Spin, or may be. lacks returns the
+// ranks of the window that have still to do what the caller waits for. The wait ends if one of them is gone: it is the
+// first one of left, and the error names it.
+func (w *Window) sleep(ctx context.Context, op string, line int, least uint64, lacks func() []int32) (left []int32,
+	err error) {
+	if left = lacks(); len(left) == 0 {
+		return nil, nil
+	}
+	from := make([]int32, len(left))
+	for i, r := range left {
+		from[i] = int32(w.group.ToWorld(int(r)))
+	}
+	if err = w.await(ctx, line, least, from); err == nil {
+		return nil, nil
+	}
+	left = lacks()
+	var failed *pml.PeerError
+	if errors.As(err, &failed) && !slices.ContainsFunc(left, func(r int32) bool { return w.isGone(r, failed) }) {
+		return nil, nil // it has done that, and was gone then
+	}
+	return w.goneFirst(op, left, err)
+}
+
+// await returns when a word is at least so much. from are ranks of the world that have still to raise it, or another word
+// that the caller waits for: the wait ends if one of them is gone, and not if another one is. For noRanks the failure of
+// any member ends it.
 func (w *Window) await(ctx context.Context, line int, least uint64, from []int32) error {
 	word := &w.board.Lines[line].Word
 	if word.Load() >= least {
@@ -138,6 +175,9 @@ func (w *Window) watch() {
 
 // Lock opens an epoch at a rank; §12.5.3. If ctx ends first, the lock is let go when it comes.
 func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) error {
+	if w.lockShort(ctx, rank, mode) {
+		return nil
+	}
 	var ticket uint64
 	had := false
 	if w.mapped && mode == rma.Exclusive && w.heldBack().Load() != 0 {
@@ -204,9 +244,14 @@ func (w *Window) locked(ctx context.Context, op string, get func() error, releas
 
 // Unlock ends the epoch of Lock at a rank. If ctx ends first, the lock is let go when the rank answers.
 func (w *Window) Unlock(ctx context.Context, rank int) error {
+	if w.unlockShort(rank) {
+		return nil
+	}
 	var mode rma.Mode
 	err := w.change("Unlock", rank, func(e *rma.Epochs) (err error) {
-		mode, err = e.Unlock(int32(rank))
+		if mode, err = e.Unlock(int32(rank)); err == nil && w.mapped && e.None() {
+			w.short.Store(shortNone)
+		}
 		return err
 	})
 	if err != nil {
@@ -261,9 +306,10 @@ func (w *Window) LockAll(ctx context.Context) error {
 		return nil
 	})
 	if len(has) > 0 {
+		late := has // has itself stays off the heap
 		w.background("", func() error {
 			var errs []error
-			for _, rank := range has {
+			for _, rank := range late {
 				errs = append(errs, w.giveUp(op, rank))
 			}
 			return errors.Join(errs...)
@@ -299,7 +345,11 @@ func (w *Window) acquireAll(ctx context.Context, op string) error {
 // at once, it gets none, lets that one go, and returns the rank; -1: it has got all.
 func (w *Window) tryAll(has int) (busy int) {
 	for i, p := range w.parts {
-		if i == has || rma.Try(p) {
+		if i == has {
+			continue
+		}
+		if rma.TryEnter(p, rma.Shared) {
+			rma.Entered(p, rma.Shared)
 			continue
 		}
 		w.leaveAll(i)
@@ -361,7 +411,8 @@ func (w *Window) UnlockAll(ctx context.Context) error {
 	if ctx == nil {
 		return w.letGo(op, has)
 	}
-	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op, has) })
+	late := has // likewise
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op, late) })
 }
 
 // takeLocks is called when the epoch of LockAll ends: it returns the ranks whose locks LockAll has got by request.

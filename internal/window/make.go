@@ -59,9 +59,12 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 			w.parts = append(w.parts, w.near[rank])
 		}
 		w.board.Holds = w.holdsLocks
+		w.short.Store(shortNone)
 	}
 	w.guards()
-	if !w.mapped {
+	if w.mapped {
+		w.findSlots()
+	} else {
 		w.serve() // before any rank hears that the window is made
 	}
 	return w, nil
