@@ -20,8 +20,8 @@ import (
 // Win is a window: elements of each rank of a communicator that all its ranks read, write and update; §12. An operation
 // names a rank, and the element at that rank where it begins. Operations are allowed in epochs, which Fence, Start,
 // Lock and LockAll open; ErrEpoch otherwise. A buffer of an operation is the library's until the epoch ends, or Flush
-// or FlushLocal returns. Operations with ProcNull do nothing; Lock, Unlock and Flush need a rank (§12.5.3), and ProcNull
-// is ErrRank. Every goroutine may call the methods.
+// or FlushLocal returns. Operations with ProcNull do nothing; Lock, Unlock and Flush need a rank (§12.5.3), and
+// ProcNull is ErrRank. Every goroutine may call the methods.
 //
 // Memory that ranks of one host map forgives a Flush that is missing: run a program with GORUN_TRANSPORTS=tcp too.
 //

@@ -714,8 +714,8 @@ func TestReturnWithLock(t *testing.T) {
 							err := win.Lock(0, Exclusive)
 							is(err, ErrPeerFailed)
 							returned(err, fmt.Sprint("rank ", holder))
-							same(err.Error(), fmt.Sprintf("mpi: Lock to rank 0 on %s: rank %d has returned, and may have had "+
-								"the lock; it must call Unlock, or UnlockAll, before it returns", win.Name(), holder))
+							same(err.Error(), fmt.Sprintf("mpi: Lock to rank 0 on %s: rank %d has returned, and may have "+
+								"had the lock; it must call Unlock, or UnlockAll, before it returns", win.Name(), holder))
 							is(win.Unlock(0), ErrEpoch)
 						}
 						sendSignal(w, 1-holder)
@@ -798,8 +798,8 @@ func TestWindowErrors(t *testing.T) {
 					"GetAccumulate on halo: src and result have 1 and 0 elements; give both the same length")
 				must(win.UnlockAll())
 				must(win.Lock(me, Shared))
-				epoch(win.Unlock(other), "Unlock to OTHER on halo: Lock has opened no epoch at OTHER, but one at ME; call "+
-					"Unlock for each rank of a Lock")
+				epoch(win.Unlock(other), "Unlock to OTHER on halo: Lock has opened no epoch at OTHER, but one at ME; "+
+					"call Unlock for each rank of a Lock")
 				must(win.Unlock(me))
 				for call, f := range map[string]func() error{
 					"Lock":       func() error { return win.Lock(ProcNull, Shared) },
@@ -865,7 +865,7 @@ func TestWindowErrors(t *testing.T) {
 	})
 }
 
-// sayOutside checks the errors of operations outside the memory that a rank has attached, and of a window that is freed.
+// sayOutside checks the errors of operations outside the memory that a rank has attached, and of a freed window.
 func sayOutside(w *Comm) {
 	const outside = "the rank has attached no memory with these; give what Attach has returned there"
 	win, other := ok(WinDynamic[int64](w)), 1-w.Rank()
@@ -874,8 +874,8 @@ func sayOutside(w *Comm) {
 	at := ok(win.Attach(mem))
 	_, err := win.Attach(mem[3:])
 	is(err, ErrBuffer)
-	same(err.Error(), fmt.Sprintf("mpi: Attach on list: memory of 1 element shares some with the memory that is attached at "+
-		"%d; call Detach there first", at))
+	same(err.Error(), fmt.Sprintf("mpi: Attach on list: memory of 1 element shares some with the memory that is attached "+
+		"at %d; call Detach there first", at))
 	must(Barrier(w))
 	must(win.Lock(other, Shared))
 	says := func(err error, call, text string) {

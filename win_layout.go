@@ -46,8 +46,8 @@ func (w *Win[T]) RGetLayout(dst []T, into Layout, rank int, at int64, from Layou
 	return w.requested(opRGetLayout, rank, r, err)
 }
 
-func (w *Win[T]) getLayout(call string, dst []T, into Layout, rank int, at int64, from Layout, start bool) (*pml.Request,
-	error) {
+func (w *Win[T]) getLayout(call string, dst []T, into Layout, rank int, at int64, from Layout, start bool) (
+	*pml.Request, error) {
 	if err := w.checkLayouts(call, dst, into, rank, from, false); err != nil || rank == ProcNull {
 		return nil, err
 	}
@@ -135,8 +135,8 @@ func (w *Win[T]) getAccumulateLayout(call string, op Op[T], src []T, from Layout
 func (w *Win[T]) wholeElements(call string, rank int, layouts ...Layout) error {
 	for _, l := range layouts {
 		if !w.win.Elements(l.is.Type) {
-			return w.layoutError(call, ErrType, rank, "a layout divides an element; make it with Of[%v], and strides in "+
-				"bytes that are multiples of %d", reflect.TypeFor[T](), sizeOf[T]())
+			return w.layoutError(call, ErrType, rank, "a layout divides an element; make it with Of[%v], and strides "+
+				"in bytes that are multiples of %d", reflect.TypeFor[T](), sizeOf[T]())
 		}
 	}
 	return nil

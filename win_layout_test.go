@@ -201,8 +201,8 @@ func accumulateAll[T Number](run runner, each int) {
 				if i%2 == 0 {
 					must(win.AccumulateLayout(Sum, ones, Contiguous(n, Of[T]()), 2, at[2], Vector(n, 1, 2, Of[T]())))
 				} else {
-					must(win.GetAccumulateLayout(Sum, ones, Contiguous(n, Of[T]()), was, Contiguous(n, Of[T]()), 2, at[2],
-						Vector(n, 1, 2, Of[T]())))
+					must(win.GetAccumulateLayout(Sum, ones, Contiguous(n, Of[T]()), was, Contiguous(n, Of[T]()), 2,
+						at[2], Vector(n, 1, 2, Of[T]())))
 				}
 				ok(win.FetchOp(Sum, 1, 2, at[2]+1))
 			}

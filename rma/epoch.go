@@ -259,8 +259,8 @@ func (e *Epochs) Unlock(rank int32) (Mode, error) {
 	at, h := e.find(rank)
 	if h.mode == Unlocked {
 		if e.access == accessLocked {
-			return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d, but one at %s; call Unlock for each rank of "+
-				"a Lock", rank, list(e.lockedRanks()))
+			return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d, but one at %s; call Unlock for each rank "+
+				"of a Lock", rank, list(e.lockedRanks()))
 		}
 		return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
 	}

@@ -50,8 +50,8 @@ type Request struct {
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
 	// Runs is the length of a table, which comes before the elements: they are not all N, but what the table names in
-	// these. 0: there is none. It is of Put, Update, Fetch and Get, and of no other kind. The answer to such a Get is an
-	// Answer with the elements.
+	// these. 0: there is none. It is of Put, Update, Fetch and Get, and of no other kind. The answer to such a Get is
+	// an Answer with the elements.
 	Runs uint16
 }
 
@@ -209,8 +209,8 @@ func (a *Answer) Decode(b []byte) (elements []byte, err error) {
 	}
 	switch elements = b[size:]; {
 	case b[2]|b[3] != 0 || a.Result >= resultEnd || a.Kind >= kindEnd || a.Rank < 0 || a.At < 0 || a.N < 0:
-		return nil, fmt.Errorf("rma: an answer of result %d to a %v request, rank %d, element %d, %d elements", a.Result,
-			a.Kind, a.Rank, a.At, a.N)
+		return nil, fmt.Errorf("rma: an answer of result %d to a %v request, rank %d, element %d, %d elements",
+			a.Result, a.Kind, a.Rank, a.At, a.N)
 	case a.Result != Done && len(elements) > 0:
 		return nil, fmt.Errorf("rma: an answer of result %d has %d bytes of elements", a.Result, len(elements))
 	}

@@ -47,8 +47,8 @@ func lockHolder(_ context.Context, w *mpi.Comm) error {
 	for range 2 {
 		if err := win.Lock(0, mpi.Shared); !errors.Is(err, mpi.ErrPeerFailed) {
 			return fmt.Errorf("the lock of a rank that has died: %w", err)
-		} else if !strings.HasSuffix(err.Error(), ": rank 2 has failed, and may have had the lock; no rank waits for it "+
-			"any more") {
+		} else if !strings.HasSuffix(err.Error(), ": rank 2 has failed, and may have had the lock; no rank waits for "+
+			"it any more") {
 			return err
 		}
 	}

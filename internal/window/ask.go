@@ -308,7 +308,8 @@ func (w *Window) answered(op string, rank int, r *rma.Request, in, answer []byte
 	who := w.group.RankOf(a.Rank)
 	switch {
 	case err != nil:
-		return w.fail(op, mpierr.ErrAborted, rank, "the rank has sent what is no answer to a %v request: %w", r.Kind, err)
+		return w.fail(op, mpierr.ErrAborted, rank, "the rank has sent what is no answer to a %v request: %w", r.Kind,
+			err)
 	case a.Result == rma.Outside:
 		if r.Kind != rma.Flush && r.Kind != rma.Unlock { // the request itself
 			a.Kind = 0

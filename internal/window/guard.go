@@ -13,7 +13,7 @@ import (
 // elements as plain memory: a loop over many takes a tenth of the time of so many atomic steps, and elements of more
 // than 8 bytes have none. The two exclude each other. A rank that shares the memory counts itself in a word of its own
 // (users), and then looks at the word of the memory (alone); one that wants it alone sets that, and then waits until no
-// rank of the host shares any memory of the window. Both words say which rank the others wait for, and whether it lives.
+// rank of the host shares any memory of the window. Both words say which rank the others wait for.
 
 // Guard lets the caller update elements of one rank between Begin and End: by atomic steps, or alone. It neither waits
 // nor panics meanwhile.

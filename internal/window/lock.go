@@ -96,8 +96,8 @@ func (w *Window) lockLost(op string, rank, who int, why error) error {
 		return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d %w, and may have had the lock; it must call Unlock, or "+
 			"UnlockAll, before it returns", who, why)
 	}
-	return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d has failed, and may have had the lock; no rank waits for it "+
-		"any more", who)
+	return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d has failed, and may have had the lock; no rank waits for "+
+		"it any more", who)
 }
 
 // note notes that this rank has the lock of mapped memory.
@@ -361,9 +361,9 @@ func (w *Window) tryAll(has int) (busy int) {
 	return -1
 }
 
-// A LockAll that has waited for several locks, and has always found another one taken, has ranks that ask for exclusive
-// locks stand back for a while. A rank that has a lock does not, nor does any rank for long: LockAll may wait for a lock
-// whose holder waits for that rank.
+// A LockAll that has waited for several locks, and has always found another one taken, has ranks that ask for
+// exclusive locks stand back for a while. A rank that has a lock does not, nor does any rank for long: LockAll may wait
+// for a lock whose holder waits for that rank.
 const (
 	waitsInTurn = 3
 	standsBack  = 10 * time.Millisecond

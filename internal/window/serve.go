@@ -135,11 +135,11 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 
 // verdict is the answer to a request. inside: this rank has its elements. ok: it can be. err is of combine.
 func (s *served) verdict(r *rma.Request, inside, ok bool, err error) rma.Answer {
-	var half *halfDone
+	half, _ := err.(*halfDone)
 	switch {
 	case !inside:
 		return rma.Answer{Result: rma.Outside, Kind: r.Kind, At: r.At, N: r.N}
-	case errors.As(err, &half):
+	case half != nil:
 		return rma.Answer{Result: rma.HalfDone, Rank: int32(s.w.group.ToWorld(half.rank))}
 	case !ok:
 		return rma.Answer{Result: rma.Senseless}
