@@ -167,7 +167,7 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 		w.win.Leave()
 		return nil
 	}
-	mem, far, err := w.win.Operation(w.ctx, call, rank, at, n)
+	mem, far, err := w.win.AtomicOperation(w.ctx, call, rank, at, n)
 	switch {
 	case err != nil:
 		return err
@@ -217,6 +217,15 @@ func (updater[T]) Update(op uint8, dst, src, before []byte, g window.Guard) (boo
 	}
 	g.End(alone)
 	return true, nil
+}
+
+// Adds implements window.Updater.
+func (updater[T]) Adds(op uint8) bool {
+	switch reflect.TypeFor[T]().Kind() {
+	case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint64:
+		return reduce.Atomic(op) == reduce.AtomicSum && sizeOf[T]() == 8
+	}
+	return false
 }
 
 // Swap implements window.Updater.
@@ -279,7 +288,7 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 	buf := w.pairs.Get().(*[4]T)
 	defer w.pairs.Put(buf)
 	buf[0], buf[1], buf[2] = before, after, zero
-	mem, far, err := w.win.Operation(w.ctx, call, rank, at, 1)
+	mem, far, err := w.win.AtomicOperation(w.ctx, call, rank, at, 1)
 	switch {
 	case err != nil:
 	case far != nil:

@@ -17,6 +17,9 @@ type Window struct {
 	idle   func() // is to be called when there are none; nil: nothing
 	loans  map[int32]loan
 	over   bool // nothing is lent any more
+
+	steps    bool // links make atomic steps in what is lent
+	byDevice bool // and nothing else does
 }
 
 // Handler handles requests. Its methods are called under the engine's lock, so they neither wait nor call a method

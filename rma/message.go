@@ -121,6 +121,8 @@ type Region struct {
 	Count         int64  // elements; 0 or more
 	Addr, Key     uint64 // by which a link reaches them; only the link knows what they mean
 	Reads, Writes bool   // what the link may do: the lowest bits of flags
+	Steps         bool   // likewise, atomic steps
+	ByDevice      bool   // likewise: all atomic steps there are the device's
 }
 
 // RegionSize is the length of a Region.
@@ -129,11 +131,10 @@ const RegionSize = 32
 // Append writes m.
 func (m *Region) Append(b []byte) []byte {
 	flags := uint64(0)
-	if m.Reads {
-		flags = 1
-	}
-	if m.Writes {
-		flags |= 2
+	for i, set := range []bool{m.Reads, m.Writes, m.Steps, m.ByDevice} {
+		if set {
+			flags |= 1 << i
+		}
 	}
 	for _, v := range []uint64{uint64(m.Count), m.Addr, m.Key, flags} {
 		b = binary.LittleEndian.AppendUint64(b, v)
@@ -148,8 +149,9 @@ func (m *Region) Decode(b []byte) error {
 	}
 	le := binary.LittleEndian
 	flags := le.Uint64(b[24:])
-	*m = Region{int64(le.Uint64(b)), le.Uint64(b[8:]), le.Uint64(b[16:]), flags&1 != 0, flags&2 != 0}
-	if m.Count < 0 || flags > 3 {
+	*m = Region{int64(le.Uint64(b)), le.Uint64(b[8:]), le.Uint64(b[16:]), flags&1 != 0, flags&2 != 0, flags&4 != 0,
+		flags&8 != 0}
+	if m.Count < 0 || flags > 15 {
 		return fmt.Errorf("rma: memory of %d elements, with flags %#x", m.Count, flags)
 	}
 	return nil

@@ -73,8 +73,8 @@ func (p *part) begin() bool { return p.alone.CompareAndSwap(0, 1) }
 
 func (p *part) unused() bool { return p.users.Load() == 0 }
 
-// Worth reports whether n elements of any rank are updated sooner alone.
-func (w *Window) Worth(n int) bool { return n > aloneLeast+aloneEach*len(w.here) }
+// Worth reports whether n elements of any rank are updated sooner alone. Devices know nothing of a rank that is alone.
+func (w *Window) Worth(n int) bool { return !w.nic && n > aloneLeast+aloneEach*len(w.here) }
 
 // Worth implements Guard.
 func (p *part) Worth(n int) bool { return p.w.Worth(n) }
@@ -165,15 +165,21 @@ func (p impatient) busy() error {
 
 var errBusy = errors.New("another rank is in the memory")
 
-// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. busy: nothing has been
-// done, since another rank is in the memory.
-func (w *Window) combine(op uint8, dst, src, before []byte) (ok, busy bool) {
+// combine is Updater's for memory of this rank, which is dst from byte at on, and a request. ok: there is such an
+// operator. busy: it is to be called again, since another rank is in the memory, or the device works.
+func (w *Window) combine(op uint8, at int64, dst, src, before []byte) (ok, busy bool) {
+	if w.device != nil {
+		return w.served.steps.update(w, op, at, len(dst), src, before)
+	}
 	ok, err := w.update.Update(op, dst, src, before, impatient{w.own})
 	return ok && err == nil, err == errBusy
 }
 
 // swap is likewise Updater's Swap.
-func (w *Window) swap(dst, src, before []byte) (ok, busy bool) {
+func (w *Window) swap(at int64, dst, src, before []byte) (ok, busy bool) {
+	if w.device != nil {
+		return w.served.steps.swap(w, at, src, before)
+	}
 	ok, err := w.update.Swap(dst, src, before, impatient{w.own})
 	return ok && err == nil, err == errBusy
 }

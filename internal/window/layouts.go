@@ -158,6 +158,11 @@ func (w *Window) AccumulateLayout(ctx context.Context, call string, op uint8, sr
 	if err != nil {
 		return err
 	}
+	if a.far == nil && w.nic {
+		if r := w.remote(rank); w.stepsByDevice(r) {
+			a.far = r
+		}
+	}
 	first, straight := a.straight(w.elem)
 	if run, one := src.run(); one && straight && a.far != nil {
 		return w.Accumulate(ctx, call, a.far, rank, first, op, run)
@@ -315,7 +320,7 @@ func (s *served) handleRuns(source int32, r *rma.Request, mem []byte, inside boo
 			if before < s.handled {
 				return true
 			}
-			ok, again = s.w.combine(r.Op, mem[at:at+n], elements[before:before+n], nil)
+			ok, again = s.w.combine(r.Op, s.offset(r)+at, mem[at:at+n], elements[before:before+n], nil)
 			if again {
 				s.handled = before
 			}

@@ -25,6 +25,7 @@ type served struct {
 	spare   *origin // for reuse; nil: none
 	out     []byte  // an answer that is being made
 	handled int64   // bytes of an Update with runs that is handled again: its rank's elements in these are updated
+	steps   steps   // that the device makes for the request that is handled
 }
 
 // origin is what is under way of a rank's requests. There is one while something is.
@@ -52,6 +53,9 @@ func (w *Window) serve() {
 		out: make([]byte, rma.AnswerSize+elementsMost)}
 	w.served = s
 	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), s)
+	if w.nic {
+		w.stepByDevice()
+	}
 }
 
 // Handle implements pml.Handler.
@@ -60,7 +64,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	elements, err := r.Decode(msg)
 	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
 		s.handled = 0
-		return false // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
+		return s.steps.abandon() // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
 	}
 	mem, in, inside := s.w.requested(r.At, r.N)
 	defer in.leave()
@@ -88,7 +92,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.Update:
 		ok := len(elements) == len(mem)
 		if inside && ok {
-			if ok, again = s.w.combine(r.Op, mem, elements, nil); again {
+			if ok, again = s.w.combine(r.Op, s.offset(&r), mem, elements, nil); again {
 				return true
 			}
 		}
@@ -96,7 +100,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.Fetch:
 		ok := (len(elements) == len(mem) || len(elements) == 0) && len(mem) <= elementsMost
 		if inside && ok {
-			if ok, again = s.w.combine(r.Op, mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
+			if ok, again = s.w.combine(r.Op, s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
 				return true
 			}
 		}
@@ -111,7 +115,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.Swap:
 		ok := r.N == 1 && len(elements) == 2*len(mem) && len(mem) <= 8
 		if inside && ok {
-			if ok, again = s.w.swap(mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
+			if ok, again = s.w.swap(s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
 				return true
 			}
 		}
@@ -147,6 +151,9 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	}
 	return false
 }
+
+// offset is how many bytes of this rank's memory are before what a request is about.
+func (s *served) offset(r *rma.Request) int64 { return r.At * int64(s.w.elem) }
 
 // check notes what the next flush of a rank is told.
 func (s *served) check(source int32, inside, ok bool) {
