@@ -299,14 +299,23 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 	return buf[2], err
 }
 
-// PutNotify is Put and then a note for the rank, which WaitNote there returns when src is in its elements.
+// PutNotify is Put and then a note for the rank, which WaitNote there returns when src is in its elements. An RDMA
+// device does both in one operation, if the note is less than 1<<22 and there are elements.
 func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 	const call = "PutNotify"
-	if err := w.put(call, src, rank, at); err != nil || rank == ProcNull {
+	if err := w.valid(call); err != nil || rank == ProcNull {
+		return err
+	}
+	mem, far, err := w.win.Operation(w.ctx, call, rank, at, len(src))
+	if err != nil {
 		return err
 	}
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], note)
+	if far != nil {
+		return w.win.PutNotify(w.ctx, call, far, rank, at, bytesOf(src), b[:])
+	}
+	move(mem, bytesOf(src))
 	return w.win.Notify(w.ctx, call, rank, b[:])
 }
 

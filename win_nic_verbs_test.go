@@ -173,3 +173,53 @@ func TestNICCoherent(t *testing.T) {
 		must(win.Free())
 	})
 }
+
+// A note of at most 22 bits is a WRITE with the elements, and no message. A longer one, one behind operations that are
+// messages, and one without elements are messages, in their order.
+func TestNoteByWrite(t *testing.T) {
+	var v verbsRanks
+	over(t, v.option(t))(2, func(w *Comm) {
+		const n = 100
+		win := ok(WinCreate(w, make([]int64, n)))
+		must(win.LockAll())
+		next := func(note uint32, at int, v int64) {
+			from, got, err := win.WaitNote(nil)
+			must(err)
+			same(from, 1)
+			same(got, note)
+			same(win.Local()[at], v)
+		}
+		exchangeSignals(w, 1-w.Rank())
+		if w.Rank() == 0 {
+			next(1<<22, 0, 5) // the first contact
+			sendSignal(w, 1)
+			for i := range n {
+				next(uint32(i)<<15|1, i, int64(i))
+			}
+			sendSignal(w, 1)
+			next(7, 1, 9)
+			next(1<<32-1, 2, 4)
+			next(8, 3, 6)
+			next(9, 3, 6)
+		} else {
+			must(win.PutNotify([]int64{5}, 0, 0, 1<<22))
+			awaitSignal(w, 0)
+			sends, writes := v.count(1, "sends"), v.count(1, "writes")
+			for i := range n {
+				must(win.PutNotify([]int64{int64(i)}, 0, int64(i), uint32(i)<<15|1))
+			}
+			must(win.Flush(0))
+			check(v.count(1, "writes") >= writes+n, "%d writes", v.count(1, "writes")-writes)
+			same(v.count(1, "sends"), sends)
+			awaitSignal(w, 0)
+			must(win.Accumulate(Sum, []int64{8}, 0, 1))
+			must(win.PutNotify([]int64{2}, 0, 2, 7))
+			must(win.PutNotify([]int64{4}, 0, 2, 1<<32-1))
+			must(win.Put([]int64{6}, 0, 3))
+			must(win.PutNotify([]int64{2}, 0, 4, 8))
+			must(win.PutNotify(nil, 0, 2, 9))
+		}
+		must(win.UnlockAll())
+		must(win.Free())
+	})
+}

@@ -104,6 +104,8 @@ func (l *linkPath) report(pkt *transport.Packet) {
 		l.e.boards.reached(pkt.Cookie)
 	case transport.RMADone:
 		l.transfers.onGetDone(pkt.Cookie, pkt.Value, pkt.Err)
+	case transport.Noted:
+		l.onNoted(pkt)
 	case transport.Placed:
 		if p := l.known(pkt.Peer); p != nil {
 			l.transfers.onPlaced(p, &pkt.Header)

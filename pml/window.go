@@ -18,6 +18,9 @@ type Window struct {
 	loans  map[int32]loan
 	over   bool // nothing is lent any more
 
+	number  uint16 // in notes; 0: there are none
+	noteTag int32  // of the messages that notes are
+
 	steps    bool // links make atomic steps in what is lent
 	byDevice bool // and nothing else does
 }
@@ -44,6 +47,7 @@ type windows struct {
 	first, last *Request
 	telling     bool
 	kept        []*Window // whose memory may be reached as long as the engine lives
+	notes       notes
 }
 
 // OpenWindow opens a window for the messages of a context and tag. A message that is longer than buf is lost.

@@ -17,8 +17,9 @@ import (
 // reached.
 type Lent struct {
 	Addr, Key            uint64
-	Reads, Writes, Steps bool // what the borrower's link may do there; Steps: atomic steps
-	ByDevice             bool // all atomic steps there are the device's, also without Steps: a CPU makes none
+	Reads, Writes, Steps bool   // what the borrower's link may do there; Steps: atomic steps
+	Notes                uint16 // the number of the window in notes there; 0: they are messages
+	ByDevice             bool   // all atomic steps there are the device's, also without Steps: a CPU makes none
 }
 
 // loan is memory that a rank has been lent.
@@ -52,6 +53,9 @@ func (w *Window) Lend(rank int32, mem []byte, then func(Lent)) {
 			l.rma = p.rma
 			l.Lent = Lent{Addr: addr, Key: key, Reads: true, Writes: p.rma.Put != nil}
 			l.Steps = w.steps && p.rma.FetchAdd != nil
+			if p.rma.PutNote != nil {
+				l.Notes = w.number
+			}
 		}
 	}
 	l.ByDevice = w.byDevice
@@ -72,6 +76,7 @@ func (w *Window) Withdraw() {
 		}
 	}
 	w.loans, w.over = nil, true
+	w.e.windows.unnumber(w)
 }
 
 // Keep has the memory stay lent as long as the engine lives. It reports whether some rank has been lent it: if not, no
@@ -116,6 +121,8 @@ type oneSided struct {
 	at           uint64 // where the memory begins there
 	off          int64  // bytes that are over
 	under        int64  // bytes that the link has
+	isNote       bool   // it is a put with a note
+	note         uint32 // as the link has it
 	isStep       bool   // it is an atomic step
 	step         Step
 	value        uint64  // that it has found
@@ -388,6 +395,8 @@ func (ts *transfers) tryOperation(t *transfer) error {
 	switch {
 	case o.isStep:
 		st, err = o.step.begin(o.reach.rma, at, key, t.id)
+	case o.isNote:
+		st, err = o.reach.rma.PutNote(t.r.buf.Part(o.off, n), at, key, o.note, t.id)
 	case o.put:
 		st, err = o.reach.rma.Put(t.r.buf.Part(o.off, n), at, key, t.id)
 	default:
@@ -468,6 +477,9 @@ func (ts *transfers) operationFailed(t *transfer, err error) error {
 // takeBack ends an operation that has not begun as if it had not been asked for.
 func (ts *transfers) takeBack(t *transfer) {
 	r, e := t.r, ts.l.e
+	if t.one.isNote {
+		t.peer.out.Refund(noteCost)
+	}
 	t.one.pass(e, errOtherWay)
 	t.one.reach.over(t, errOtherWay)
 	ts.close(t)

@@ -123,7 +123,14 @@ type Region struct {
 	Reads, Writes bool   // what the link may do: the lowest bits of flags
 	Steps         bool   // likewise, atomic steps
 	ByDevice      bool   // likewise: all atomic steps there are the device's
+	Notes         uint16 // by which the link names the window in a note, up to MostNotes; 0: it has no notes
 }
+
+// MostNotes bounds Region.Notes, which are bits of flags from notesFrom on.
+const (
+	MostNotes = 1<<10 - 1
+	notesFrom = 16
+)
 
 // RegionSize is the length of a Region.
 const RegionSize = 32
@@ -136,6 +143,7 @@ func (m *Region) Append(b []byte) []byte {
 			flags |= 1 << i
 		}
 	}
+	flags |= uint64(m.Notes) << notesFrom
 	for _, v := range []uint64{uint64(m.Count), m.Addr, m.Key, flags} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
@@ -150,8 +158,8 @@ func (m *Region) Decode(b []byte) error {
 	le := binary.LittleEndian
 	flags := le.Uint64(b[24:])
 	*m = Region{int64(le.Uint64(b)), le.Uint64(b[8:]), le.Uint64(b[16:]), flags&1 != 0, flags&2 != 0, flags&4 != 0,
-		flags&8 != 0}
-	if m.Count < 0 || flags > 15 {
+		flags&8 != 0, uint16(flags >> notesFrom)}
+	if m.Count < 0 || flags>>notesFrom > MostNotes || flags&(1<<notesFrom-1) > 15 {
 		return fmt.Errorf("rma: memory of %d elements, with flags %#x", m.Count, flags)
 	}
 	return nil

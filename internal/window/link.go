@@ -22,7 +22,8 @@ func (w *Window) borrow(op string, rank int) (m rma.Region, link *pml.Reach, err
 	if err := m.Decode(b[:]); err != nil {
 		return m, nil, w.fail(op, mpierr.ErrAborted, rank, "%w", err)
 	}
-	lent := pml.Lent{Addr: m.Addr, Key: m.Key, Reads: m.Reads, Writes: m.Writes, Steps: m.Steps, ByDevice: m.ByDevice}
+	lent := pml.Lent{Addr: m.Addr, Key: m.Key, Reads: m.Reads, Writes: m.Writes, Steps: m.Steps, ByDevice: m.ByDevice,
+		Notes: m.Notes}
 	return m, w.group.Engine.Reach(w.group.ToWorld(rank), lent), nil
 }
 
@@ -41,7 +42,7 @@ func (s *served) lend(source, slot int32) {
 	own := s.w.part(s.w.group.Rank)
 	s.port.Lend(source, own.mem, func(l pml.Lent) {
 		m := rma.Region{Count: own.count, Addr: l.Addr, Key: l.Key, Reads: l.Reads, Writes: l.Writes, Steps: l.Steps,
-			ByDevice: l.ByDevice}
+			ByDevice: l.ByDevice, Notes: l.Notes}
 		s.answer(source, slot, rma.Done, len(m.Append(s.out[rma.AnswerSize:rma.AnswerSize])))
 	})
 }

@@ -53,6 +53,9 @@ func (w *Window) serve() {
 		out: make([]byte, rma.AnswerSize+elementsMost)}
 	w.served = s
 	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), s)
+	if w.regions == nil {
+		s.port.TakeNotes(tagNote, rma.MostNotes)
+	}
 	if w.nic {
 		w.stepByDevice()
 	}
