@@ -306,7 +306,11 @@ func (c *Comm) free() bool {
 	if c.freed.Swap(true) {
 		return false
 	}
-	err := agree.FreedError()
+	what := "communicator"
+	if c.win != nil {
+		what = "window"
+	}
+	err := agree.FreedError(what)
 	if c.win == nil {
 		c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
 	}

@@ -285,7 +285,40 @@ func isUsed(x *agree.ContextIDs, id uint32) bool {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
 	l, taken := x.Taken[id]
-	return taken && l == nil
+	return taken && !l.Is()
+}
+
+// Communicators that are freed leave little, and nothing that grows for ever.
+func TestFreedCommunicatorsLeaveLittle(t *testing.T) {
+	if proc.Race {
+		t.Skip("the race detector runs: it keeps memory of its own")
+	}
+	overLoop(t)(1, func(w *Comm) {
+		heap := func() int64 {
+			var now runtime.MemStats
+			for range 2 { // twice for what is in pools
+				runtime.GC()
+			}
+			runtime.ReadMemStats(&now)
+			return int64(now.HeapAlloc)
+		}
+		churn := func(n int) {
+			for range n {
+				must(ok(w.Dup()).Free())
+			}
+		}
+		churn(100)
+		before := heap()
+		churn(10000)
+		each := (heap() - before) / 10000
+		check(each < 120, "each leaves %d bytes", each)
+		if testing.Short() {
+			return
+		}
+		churn(100000)
+		all := heap() - before
+		check(all < 4<<20, "110,000 leave %d bytes", all)
+	})
 }
 
 // A number that is late is made free if it was late when its ranks began to send their last messages, and no other

@@ -1,6 +1,6 @@
 // Package mpi is message passing for Go programs on one host or many: ranks,
-// tags and communicators as MPI 4.1 defines them, with Go's errors, contexts
-// and goroutines.
+// tags, communicators and windows as MPI 4.1 defines them, with Go's errors,
+// contexts and goroutines.
 //
 // gorun (or mpiexec.hydra, or srun) starts a program as several ranks, and each
 // rank calls Main:
@@ -37,13 +37,21 @@
 // that can be started many times. WaitAny and the other calls for sets take
 // requests of messages and of collective calls together.
 //
+// # Windows
+//
+// A window (Win) has elements of each rank, which other ranks read, write and
+// update without a call of that rank: Put, Get, Accumulate, FetchOp. Operations
+// belong to epochs, which Fence, Start and Post, Lock, or LockAll open and end.
+//
 // # Errors
 //
 // Every error is an *Error and answers errors.Is for one class. A call that
 // returns one of these has sent, received and lost nothing:
 //
 //   - ErrRank, ErrTag, ErrCount, ErrType: an argument is wrong
-//   - ErrComm, ErrRequest: the communicator or request is nil, freed or used up
+//   - ErrComm, ErrRequest: the communicator, window or request is nil, freed or used up
+//   - ErrEpoch: the window has no epoch for the call, or one that excludes it
+//   - ErrRange: an operation is outside the memory of the window
 //   - ErrInit: the rank has not joined yet, or has left
 //
 // A call that takes part in a transfer may also end with one of these:

@@ -166,6 +166,9 @@ func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
 
 var errOverlap = errors.New("the layout names some memory twice, and only one value can be there; receive into another")
 
+// errOverlapInWindow is errOverlap of a call with a window.
+var errOverlapInWindow = errors.New("the layout names some memory twice, and only one value can be there; name it once")
+
 // outgoing is what is sent: base itself, or the packed data, which is spare memory afterwards.
 func (d *derived) outgoing(base []byte) (payload, spare []byte) {
 	if run, ok := d.run(base); ok {

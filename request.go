@@ -56,6 +56,10 @@ const (
 	opRGet
 	opRAccumulate
 	opRGetAccumulate
+	opRPutLayout
+	opRGetLayout
+	opRAccumulateLayout
+	opRGetAccumulateLayout
 	opCollective // the first of those of collectives.Operation: of each the nonblocking call, and the persistent one
 )
 
@@ -63,7 +67,9 @@ var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsen
 	opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace",
 	opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit",
 	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout",
-	opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate"}
+	opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate",
+	opRPutLayout: "RPutLayout", opRGetLayout: "RGetLayout", opRAccumulateLayout: "RAccumulateLayout",
+	opRGetAccumulateLayout: "RGetAccumulateLayout"}
 
 func (o opCode) String() string {
 	if o >= opCollective {

@@ -1211,7 +1211,7 @@ func TestFreeDropsLateMessages(t *testing.T) {
 					must(d.Free())
 					sendSignal(w, 0)
 				}
-				check(w.group.Numbers.Taken[d.group.Context/agree.ContextsEach] != nil &&
+				check(w.group.Numbers.Taken[d.group.Context/agree.ContextsEach].Is() &&
 					w.group.Engine.Dropped(d.group.Context), "the number of a freed communicator may be another's")
 			}
 			s := w.Stats()

@@ -49,13 +49,18 @@ func checkType(t reflect.Type, path string) error {
 		return nil
 	}
 	if t.Kind() == reflect.UnsafePointer {
-		return fmt.Errorf("%s is an unsafe.Pointer, which means nothing to another process; %s", path, advice)
+		return &pointerError{path + " is an unsafe.Pointer, which means nothing to another process"}
 	}
 	if path != t.String() {
 		path += " is a " + t.String() + ", which"
 	}
-	return fmt.Errorf("%s holds a pointer and means nothing to another process; %s", path, advice)
+	return &pointerError{path + " holds a pointer and means nothing to another process"}
 }
+
+// pointerError is the error of a type that has no fixed size.
+type pointerError struct{ what string }
+
+func (e *pointerError) Error() string { return e.what + "; " + advice }
 
 // kindSet is the kinds of the numbers that a type consists of: a bit for each reflect.Kind.
 type kindSet uint32

@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -20,7 +21,8 @@ import (
 // Win is a window: elements of each rank of a communicator that all its ranks read, write and update; §12. An operation
 // names a rank, and the element at that rank where it begins. Operations are allowed in epochs, which Fence, Start,
 // Lock and LockAll open; ErrEpoch otherwise. A buffer of an operation is the library's until the epoch ends, or Flush
-// or FlushLocal returns. Operations with ProcNull do nothing. Every goroutine may call the methods.
+// or FlushLocal returns. Operations with ProcNull do nothing; Lock, Unlock and Flush need a rank (§12.5.3), and ProcNull
+// is ErrRank. Every goroutine may call the methods.
 //
 // Memory that ranks of one host map forgives a Flush that is missing: run a program with GORUN_TRANSPORTS=tcp too.
 //
@@ -99,7 +101,10 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 	}
 	var bad *Error
 	size := sizeOf[T]()
-	if err := fixedType[T](); err != nil {
+	var pointer *pointerError
+	if err := fixedType[T](); errors.As(err, &pointer) {
+		bad = c.opError(op, ErrType, "%s; use numbers, or arrays and structs of them", pointer.what)
+	} else if err != nil {
 		bad = c.opError(op, ErrType, "%w", err)
 	} else if n < 0 {
 		bad = c.opError(op, ErrCount, "%d elements were asked for; a rank has 0 or more", n)
@@ -322,6 +327,15 @@ func (w *Win[T]) started(op opCode, rank int, at int64, n int,
 		if err != nil {
 			return nil, err
 		}
+	}
+	return w.requested(op, rank, r, nil)
+}
+
+// requested returns the caller's request of an operation that has begun; r is nil if it is over, and err is why it has
+// not begun.
+func (w *Win[T]) requested(op opCode, rank int, r *pml.Request, err error) (*Request, error) {
+	if err != nil {
+		return nil, err
 	}
 	if r == nil {
 		r = w.comm.group.Engine.Completed(pml.Status{})

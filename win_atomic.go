@@ -9,7 +9,6 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/reduce"
 	"github.com/gorun-mpi/mpi/internal/window"
-	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Replace is the operator of Accumulate, GetAccumulate and FetchOp that writes the new element; §12.3.4.
@@ -119,7 +118,7 @@ func (w *Win[T]) getAccumulate(call string, op Op[T], src, result []T, rank int,
 		return err
 	}
 	if len(src) != len(result) && src != nil {
-		return w.comm.opError(call, ErrCount, "src has %d elements and result %d; both must have the same length",
+		return w.comm.opError(call, ErrCount, "src and result have %d and %d elements; give both the same length",
 			len(src), len(result))
 	}
 	if overlap(src, result) {
@@ -140,12 +139,7 @@ func (w *Win[T]) RGetAccumulate(op Op[T], src, result []T, rank int, at int64) (
 
 // updated returns the request of an operation that is over.
 func (w *Win[T]) updated(op opCode, rank int, err error) (*Request, error) {
-	if err != nil {
-		return nil, err
-	}
-	r := w.comm.request(op, rank, Undefined, w.comm.group.Engine.Completed(pml.Status{}))
-	r.null = rank == ProcNull
-	return r, nil
+	return w.requested(op, rank, nil, err)
 }
 
 // update is Accumulate, and GetAccumulate if result is not nil.
@@ -158,7 +152,7 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 		return w.comm.opError(call, ErrOp, "NoOp changes nothing; it is for GetAccumulate and FetchOp")
 	}
 	if len(src) == 0 && len(result) > 0 && o.is != reduce.AtomicNoOp {
-		return w.comm.opError(call, ErrCount, "src is empty and result has %d elements; only NoOp needs no src",
+		return w.comm.opError(call, ErrCount, "src is empty, and the length of result is %d; only NoOp needs no src",
 			len(result))
 	}
 	n := max(len(src), len(result))

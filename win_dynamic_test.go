@@ -243,40 +243,49 @@ func putAlone(at, n int64) []byte {
 }
 
 // Detach returns when no operation is under way at its memory, or its context ends. An operation that comes after it
-// is outside.
+// is outside. A caller whose context has ended calls it again.
 func TestDetachWaits(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
-		run(2, func(w *Comm) {
-			withDynamic(w, 1000, func(win *Win[byte], mem []byte, at [][2]int64) {
-				e, ctx := win.comm.group.Engine, win.comm.group.Context
-				if w.Rank() == 0 {
-					must(win.LockAll())
-					must(e.Send(nil, ctx, 1, tagRequest, putAlone(at[1][0], 1000), 0))
-					same(ok(win.FetchOp(Sum, 0, 1, at[1][1])), 0) // so rank 1 has seen it
-					sendSignal(w, 1)
-					awaitSignal(w, 1)
-					must(win.Put([]byte{1}, 1, at[1][0]))
-					must(win.FlushLocal(1))
-					must(e.Send(nil, ctx, 1, 1<<29, append(make([]byte, 999), 5), 0))
-					is(win.Flush(1), ErrRange)
-					must(win.UnlockAll())
-					sendSignal(w, 1)
-				} else {
-					awaitSignal(w, 0)
-					soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-					defer cancel()
-					err := win.WithContext(soon).Detach(at[1][0])
-					check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
-					is(second(win.Attach(mem[:1])), ErrBuffer)
-					sendSignal(w, 0)
-					must(win.Detach(at[1][0]))
-					same(mem[999], 5)
-					same(mem[0], 0)
-					is(win.Detach(at[1][0]), ErrRange)
-					must(win.WithContext(soon).Detach(at[1][1])) // nothing is under way
-					awaitSignal(w, 0)
-				}
-			})
-		})
+		run(2, func(w *Comm) { detachWaits(t, w, false) })
+		run(2, func(w *Comm) { detachWaits(t, w, true) })
+	})
+}
+
+// late: Detach is called again after the operation.
+func detachWaits(t *testing.T, w *Comm, late bool) {
+	withDynamic(w, 1000, func(win *Win[byte], mem []byte, at [][2]int64) {
+		e, ctx := win.comm.group.Engine, win.comm.group.Context
+		if w.Rank() == 0 {
+			must(win.LockAll())
+			must(e.Send(nil, ctx, 1, tagRequest, putAlone(at[1][0], 1000), 0))
+			same(ok(win.FetchOp(Sum, 0, 1, at[1][1])), 0) // so rank 1 has seen it
+			sendSignal(w, 1)
+			awaitSignal(w, 1)
+			must(win.Put([]byte{1}, 1, at[1][0]))
+			must(win.FlushLocal(1))
+			must(e.Send(nil, ctx, 1, 1<<29, append(make([]byte, 999), 5), 0))
+			is(win.Flush(1), ErrRange)
+			must(win.UnlockAll())
+			sendSignal(w, 1)
+		} else {
+			awaitSignal(w, 0)
+			soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			err := win.WithContext(soon).Detach(at[1][0])
+			check(errors.Is(err, context.DeadlineExceeded), "the error is %v", err)
+			is(second(win.Attach(mem[:1])), ErrBuffer)
+			sendSignal(w, 0)
+			if late {
+				awaitSignal(w, 0)
+			}
+			must(win.Detach(at[1][0]))
+			same(mem[999], 5)
+			same(mem[0], 0)
+			is(win.Detach(at[1][0]), ErrRange)
+			must(win.WithContext(soon).Detach(at[1][1])) // nothing is under way
+			if !late {
+				awaitSignal(w, 0)
+			}
+		}
 	})
 }

@@ -712,6 +712,8 @@ func TestReturnWithLock(t *testing.T) {
 							err := win.Lock(0, Exclusive)
 							is(err, ErrPeerFailed)
 							returned(err, fmt.Sprint("rank ", holder))
+							same(err.Error(), fmt.Sprintf("mpi: Lock to rank 0 on %s: rank %d has returned, and may have had "+
+								"the lock; it must call Unlock, or UnlockAll, before it returns", win.Name(), holder))
 							is(win.Unlock(0), ErrEpoch)
 						}
 						sendSignal(w, 1-holder)
@@ -786,12 +788,35 @@ func TestWindowErrors(t *testing.T) {
 					"Unlock to OTHER on halo: Lock has opened no epoch at OTHER; LockAll has opened an epoch; call "+
 						"UnlockAll first")
 				says(win.Put(one, other, 2), ErrRange,
-					"Put to OTHER on halo: 1 elements from element 2 on; the window has 2 elements there")
+					"Put to OTHER on halo: 1 element from element 2 on; the window has 2 elements there")
 				says(win.Put(one, 5, 0), ErrRank, "Put to rank 5 on halo: the window has ranks 0–1")
 				says(win.Accumulate(NoOp, one, other, 0), ErrOp, "Accumulate on halo: NoOp changes nothing; it is for "+
 					"GetAccumulate and FetchOp")
 				says(win.GetAccumulate(Sum, one, nil, other, 0), ErrCount,
-					"GetAccumulate on halo: src has 1 elements and result 0; both must have the same length")
+					"GetAccumulate on halo: src and result have 1 and 0 elements; give both the same length")
+				must(win.UnlockAll())
+				must(win.Lock(me, Shared))
+				epoch(win.Unlock(other), "Unlock to OTHER on halo: Lock has opened no epoch at OTHER, but one at ME; call "+
+					"Unlock for each rank of a Lock")
+				must(win.Unlock(me))
+				for call, f := range map[string]func() error{
+					"Lock":       func() error { return win.Lock(ProcNull, Shared) },
+					"Unlock":     func() error { return win.Unlock(ProcNull) },
+					"Flush":      func() error { return win.Flush(ProcNull) },
+					"FlushLocal": func() error { return win.FlushLocal(ProcNull) },
+				} {
+					says(f(), ErrRank, call+" to no process on halo: ProcNull is for operations; name a rank of the "+
+						"window, 0–1")
+				}
+				must(win.LockAll())
+				gaps, twice := Vector(1, 1, 2, Of[int64]()), HVector(2, 1, 0, Of[int64]())
+				two := Contiguous(2, Of[int64]())
+				says(win.PutLayout([]int64{1, 2}, two, other, 0, twice), ErrType, "PutLayout to OTHER on halo: the "+
+					"window: the layout names some memory twice, and only one value can be there; name it once")
+				says(win.GetLayout([]int64{1, 2}, twice, other, 0, two), ErrType, "GetLayout to OTHER on halo: the "+
+					"buffer: the layout names some memory twice, and only one value can be there; name it once")
+				says(win.PutLayout(one, gaps, other, 2, gaps), ErrRange,
+					"PutLayout to OTHER on halo: 1 element from element 2 on; the window has 2 elements there")
 				must(win.UnlockAll())
 				none := ok(w.Group().Incl())
 				must(win.Post(none))
@@ -829,6 +854,53 @@ func TestWindowErrors(t *testing.T) {
 				is(err, c.class)
 				same(err.Error(), "mpi: WinAlloc: "+c.text)
 			}
+			_, err := WinAlloc[*int](w, 1)
+			is(err, ErrType)
+			same(err.Error(), "mpi: WinAlloc: rank 0: *int holds a pointer and means nothing to another process; use "+
+				"numbers, or arrays and structs of them")
+			sayOutside(w)
 		})
 	})
+}
+
+// sayOutside checks the errors of operations outside the memory that a rank has attached, and of a window that is freed.
+func sayOutside(w *Comm) {
+	const outside = "the rank has attached no memory with these; give what Attach has returned there"
+	win, other := ok(WinDynamic[int64](w)), 1-w.Rank()
+	must(win.SetName("list"))
+	mem := make([]int64, 4)
+	at := ok(win.Attach(mem))
+	_, err := win.Attach(mem[3:])
+	is(err, ErrBuffer)
+	same(err.Error(), fmt.Sprintf("mpi: Attach on list: memory of 1 element shares some with the memory that is attached at "+
+		"%d; call Detach there first", at))
+	must(Barrier(w))
+	must(win.Lock(other, Shared))
+	says := func(err error, call, text string) {
+		is(err, ErrRange)
+		same(err.Error(), fmt.Sprintf("mpi: %s to rank %d on list: %s from element %d on: %s", call, other, text, at+4,
+			outside))
+	}
+	_, err = win.FetchOp(Sum, 1, other, at+4)
+	says(err, "FetchOp", "1 element")
+	must(win.Put(make([]int64, 2), other, at+4))
+	must(win.Put(make([]int64, 3), other, at+4))
+	says(win.Flush(other), "Flush", "a Put of 2 elements")
+	must(win.Accumulate(Sum, make([]int64, 2), other, at+4))
+	says(win.Flush(other), "Flush", "an Accumulate of 2 elements")
+	r := ok(win.RGet(make([]int64, 2), other, at+4))
+	must(win.Get(make([]int64, 1), other, at+4))
+	says(win.FlushLocal(other), "FlushLocal", "a Get of 2 elements")
+	_, err = r.Wait()
+	is(err, ErrRange)
+	check(strings.Contains(err.Error(), "2 elements from element"), "the error is %v", err)
+	says(win.Unlock(other), "Unlock", "a Get of 2 elements")
+	var waits sync.WaitGroup
+	waits.Go(func() { _, _, err = win.WaitNote(nil) })
+	must(win.Free())
+	waits.Wait()
+	is(err, ErrComm)
+	if text := err.Error(); text != "mpi: WaitNote on list: the window was freed while this call waited" {
+		same(text, "mpi: WaitNote on list: the window has been freed; use it before Free") // it has begun late
+	}
 }

@@ -95,6 +95,71 @@ func TestDeathInUpdate(t *testing.T) {
 	})
 }
 
+// A rank that fails while it updates memory alone, or by a step, is named to each rank that waits for that, also to the
+// ones that ask for an update by message. They read the elements as they are.
+func TestDeathInUpdateIsNamed(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		t.Run(map[bool]string{true: "alone", false: "step"}[alone], func(t *testing.T) {
+			const victim = 1
+			var dies transport.Device
+			over(t, loopBeneath, onHosts(func(rank int) int { return rank / 2 }),
+				withDevices(func(rank int, d transport.Device) transport.Device {
+					if rank == victim {
+						dies = d
+					}
+					return d
+				}))(3, func(w *Comm) { deathInUpdate(w, alone, victim, func() { dies.Close() }) })
+		})
+	}
+}
+
+func deathInUpdate(w *Comm, alone bool, victim int, die func()) {
+	const n = 1000
+	for other := range w.Size() { // a link to each, which tells of the end of a device
+		second(Sendrecv(w, []byte{1}, other, 1, make([]byte, 1), other, 1))
+	}
+	win := ok(WinAlloc[int64](w, n))
+	must(win.SetName("sums"))
+	must(Barrier(w))
+	if w.Rank() == victim {
+		must(win.win.Guard(0).Begin(alone))
+		die()
+		return
+	}
+	must(win.Lock(0, Shared))
+	long, was := make([]int64, n), make([]int64, n)
+	var err error
+	for err == nil { // until the other rank has begun
+		if err = win.Accumulate(Sum, long, 0, 0); err == nil {
+			err = win.Flush(0)
+		}
+	}
+	calls := map[string]func() error{
+		"Flush":         func() error { return errors.Join(win.Accumulate(Sum, long, 0, 0), win.Flush(0)) },
+		"GetAccumulate": func() error { return win.GetAccumulate(Sum, long, was, 0, 0) },
+	}
+	if alone { // steps do not wait for a rank that has failed in one
+		calls["FetchOp"] = func() error { return second(win.FetchOp(Sum, 1, 0, 0)) }
+		calls["CompareAndSwap"] = func() error { return second(win.CompareAndSwap(0, 0, 0, 1)) }
+	}
+	for call, f := range calls {
+		if call == "Flush" && w.Rank() == 0 {
+			call = "Accumulate"
+		}
+		err := f()
+		is(err, ErrPeerFailed)
+		same(err.Error(), "mpi: "+call+" to rank 0 on sums: rank 1 has failed while it updated elements there, which "+
+			"may be half done; free the window")
+	}
+	must(win.Get(was, 0, 0))
+	must(win.Flush(0))
+	if !alone {
+		ok(win.FetchOp(Sum, 1, 0, 0))
+	}
+	must(win.Unlock(0))
+	second(Sendrecv(w, []byte{1}, 2-w.Rank(), 1, make([]byte, 1), 2-w.Rank(), 1)) // rank 0 answers until then
+}
+
 // A Flush has the operations be complete before the rank goes on: of two ranks that each write to the other and then
 // read what the other has written, one sees it; §12.5.4.
 func TestFlushCompletes(t *testing.T) {

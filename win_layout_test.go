@@ -111,21 +111,54 @@ func layoutsOf[T Number](run runner, seed uint64, value func(i int) T) {
 				buf := fresh(length)
 				want := slices.Clone(buf)
 				target := at[to] + int64(first)
-				switch r.IntN(3) {
+				requests := r.IntN(2) == 0 // and not the calls without them
+				wait := func(q *Request, err error) {
+					must(err)
+					must(second(q.Wait()))
+				}
+				switch r.IntN(5) {
 				case 0:
-					must(win.PutLayout(buf, own, to, target, there))
+					if requests {
+						wait(win.RPutLayout(buf, own, to, target, there))
+					} else {
+						must(win.PutLayout(buf, own, to, target, there))
+					}
 					for i, p := range places {
 						model[to][p] = buf[here[i]]
 					}
 				case 1:
-					must(win.GetLayout(buf, own, to, target, there))
+					if requests {
+						wait(win.RGetLayout(buf, own, to, target, there))
+					} else {
+						must(win.GetLayout(buf, own, to, target, there))
+					}
 					for i, p := range places {
 						want[here[i]] = model[to][p]
 					}
-				default:
-					must(win.AccumulateLayout(Sum, buf, own, to, target, there))
+				case 2:
+					if requests {
+						wait(win.RAccumulateLayout(Sum, buf, own, to, target, there))
+					} else {
+						must(win.AccumulateLayout(Sum, buf, own, to, target, there))
+					}
 					for i, p := range places {
 						model[to][p] += buf[here[i]]
+					}
+				default:
+					op, src := Op[T](Sum[T]), fresh(length)
+					from, given := scattered[T](r, n)
+					if r.IntN(3) == 0 {
+						op, src, from = NoOp[T], nil, Layout{}
+					}
+					if requests {
+						wait(win.RGetAccumulateLayout(op, src, from, buf, own, to, target, there))
+					} else {
+						must(win.GetAccumulateLayout(op, src, from, buf, own, to, target, there))
+					}
+					for i, p := range places {
+						if want[here[i]] = model[to][p]; src != nil {
+							model[to][p] += src[given[i]]
+						}
 					}
 				}
 				must(win.Flush(to))
@@ -159,13 +192,18 @@ func accumulateAll[T Number](run runner, each int) {
 	const n, ranks = 50, 4
 	run(ranks, func(w *Comm) {
 		everyKind(w, 2*n, func(win *Win[T], mem []T, at []int64) {
-			ones := make([]T, n)
+			ones, was := make([]T, n), make([]T, n)
 			for i := range ones {
 				ones[i] = 1
 			}
 			must(win.LockAll())
-			for range each {
-				must(win.AccumulateLayout(Sum, ones, Contiguous(n, Of[T]()), 2, at[2], Vector(n, 1, 2, Of[T]())))
+			for i := range each {
+				if i%2 == 0 {
+					must(win.AccumulateLayout(Sum, ones, Contiguous(n, Of[T]()), 2, at[2], Vector(n, 1, 2, Of[T]())))
+				} else {
+					must(win.GetAccumulateLayout(Sum, ones, Contiguous(n, Of[T]()), was, Contiguous(n, Of[T]()), 2, at[2],
+						Vector(n, 1, 2, Of[T]())))
+				}
 				ok(win.FetchOp(Sum, 1, 2, at[2]+1))
 			}
 			must(win.UnlockAll())
@@ -235,6 +273,7 @@ func TestWinLayoutMistakes(t *testing.T) {
 				for i := range buf {
 					buf[i] = 1
 				}
+				other := slices.Clone(buf)
 				ten := Contiguous(10, one)
 				to := 1 - w.Rank()
 				is(win.PutLayout(buf, ten, to, at[to], gaps), ErrEpoch)
@@ -242,7 +281,13 @@ func TestWinLayoutMistakes(t *testing.T) {
 				each := func(own Layout, rank int, at int64, there Layout, class error) {
 					for _, err := range []error{win.PutLayout(buf, own, rank, at, there),
 						win.GetLayout(buf, own, rank, at, there),
-						win.AccumulateLayout(Sum, buf, own, rank, at, there)} {
+						win.AccumulateLayout(Sum, buf, own, rank, at, there),
+						win.GetAccumulateLayout(Sum, buf, own, other, own, rank, at, there),
+						win.GetAccumulateLayout(NoOp, nil, Layout{}, other, own, rank, at, there),
+						second(win.RPutLayout(buf, own, rank, at, there)),
+						second(win.RGetLayout(buf, own, rank, at, there)),
+						second(win.RAccumulateLayout(Sum, buf, own, rank, at, there)),
+						second(win.RGetAccumulateLayout(Sum, buf, own, other, own, rank, at, there))} {
 						check(errors.Is(err, class), "the error is %v, not of class %v", err, class)
 						must(win.Flush(to))
 					}
@@ -260,10 +305,19 @@ func TestWinLayoutMistakes(t *testing.T) {
 				is(win.PutLayout(buf, ten, to, at[to], twice), ErrType)
 				is(win.AccumulateLayout(Sum, buf, ten, to, at[to], twice), ErrType)
 				is(win.GetLayout(buf, twice, to, at[to], ten), ErrType)
+				is(win.GetAccumulateLayout(Sum, buf, ten, other, ten, to, at[to], twice), ErrType)
+				is(win.GetAccumulateLayout(NoOp, nil, ten, other, twice, to, at[to], ten), ErrType)
+				is(win.GetAccumulateLayout(Sum, nil, ten, other, ten, to, at[to], ten), ErrCount)
+				is(win.GetAccumulateLayout(Sum, buf, Vector(9, 1, 2, one), other, ten, to, at[to], ten), ErrCount)
+				is(win.GetAccumulateLayout(Sum, buf, ten, buf[5:], ten, to, at[to], ten), ErrBuffer)
 				must(win.GetLayout(buf[:10], ten, to, at[to], twice)) // one that is read
 				half := HVector(10, 1, 6, one)
 				is(win.AccumulateLayout(Sum, buf, half, to, at[to], ten), ErrType)
 				is(win.AccumulateLayout(Sum, buf, ten, to, at[to], half), ErrType)
+				is(win.GetAccumulateLayout(Sum, buf, half, other, ten, to, at[to], ten), ErrType)
+				is(win.GetAccumulateLayout(Sum, buf, ten, other, half, to, at[to], ten), ErrType)
+				is(win.GetAccumulateLayout(Sum, buf, ten, other, ten, to, at[to], half), ErrType)
+				is(win.GetAccumulateLayout(nil, buf, ten, other, ten, to, at[to], ten), ErrOp)
 				is(win.AccumulateLayout(NoOp, buf, ten, to, at[to], gaps), ErrOp)
 				is(win.AccumulateLayout(nil, buf, ten, to, at[to], gaps), ErrOp)
 				must(win.Flush(to))
@@ -278,6 +332,9 @@ func TestWinLayoutMistakes(t *testing.T) {
 						func() error { return win.PutLayout(own, gaps, to, first, outside.there) },
 						func() error { return win.AccumulateLayout(Sum, own, gaps, to, first, outside.there) },
 						func() error { return win.GetLayout(own, gaps, to, first, outside.there) },
+						func() error {
+							return win.GetAccumulateLayout(Sum, own, gaps, other, gaps, to, first, outside.there)
+						},
 					} {
 						err := call()
 						if err == nil && i < 2 { // the other rank has found it
@@ -299,6 +356,11 @@ func TestWinLayoutMistakes(t *testing.T) {
 			is(no.PutLayout(nil, l, 0, 0, l), ErrComm)
 			is(no.GetLayout(nil, l, 0, 0, l), ErrComm)
 			is(no.AccumulateLayout(Sum, nil, l, 0, 0, l), ErrComm)
+			is(no.GetAccumulateLayout(Sum, nil, l, nil, l, 0, 0, l), ErrComm)
+			is(second(no.RPutLayout(nil, l, 0, 0, l)), ErrComm)
+			is(second(no.RGetLayout(nil, l, 0, 0, l)), ErrComm)
+			is(second(no.RAccumulateLayout(Sum, nil, l, 0, 0, l)), ErrComm)
+			is(second(no.RGetAccumulateLayout(Sum, nil, l, nil, l, 0, 0, l)), ErrComm)
 		})
 	})
 }
@@ -313,7 +375,7 @@ func TestHostileRuns(t *testing.T) {
 			if w.Rank() == 0 {
 				r := newRand(3, 4)
 				for range inShort(5000, 500) {
-					kind := []byte{2, 4, 5}[r.IntN(3)] // rma.Put, Get and Update
+					kind := []byte{2, 4, 5, 6}[r.IntN(4)] // rma.Put, Get, Update and Fetch
 					var table rma.Runs
 					elements := make([]byte, 4*(r.IntN(20)/19)) // those of the runs, and seldom more
 					for range 1 + r.IntN(3) {

@@ -970,3 +970,68 @@ func TestLocksOfSeveralRanks(t *testing.T) {
 		})
 	})
 }
+
+// LockAll waits for no lock while it has others: a rank with the exclusive lock of rank 1 waits for the lock of rank 0,
+// and LockAll for that rank, so neither would go on; §12.7.3.
+func TestLockAllBesideLocks(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		rounds := inShort(500, 50)
+		run(3, func(w *Comm) {
+			win := ok(WinAlloc[int](w, 1))
+			for r := range rounds {
+				if w.Rank() > 0 {
+					must(Barrier(w))
+					must(win.LockAll())
+					must(win.UnlockAll())
+				} else {
+					must(win.Lock(1, Exclusive))
+					must(Barrier(w))
+					for range r % 10 {
+						runtime.Gosched()
+					}
+					must(win.Lock(0, Exclusive))
+					must(win.Unlock(1))
+					must(win.Unlock(0))
+				}
+				must(Barrier(w))
+			}
+			must(win.Free())
+		})
+	})
+}
+
+// LockAll gets the locks although two ranks always have, or want, the exclusive lock of rank 0, and two others the lock
+// of rank 1.
+func TestLockAllIsFair(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		rounds := inShort(50, 5)
+		run(5, func(w *Comm) {
+			win := ok(WinAlloc[int](w, 1))
+			if w.Rank() == 0 {
+				for other := 1; other < 5; other++ {
+					awaitSignal(w, other)
+				}
+				for range rounds {
+					must(win.LockAll())
+					must(win.UnlockAll())
+				}
+				for other := 1; other < 5; other++ {
+					sendSignal(w, other)
+				}
+			} else {
+				at, over := (w.Rank()-1)/2, ok(Irecv[byte](w, nil, 0, tagSignal))
+				for turn := 0; !finished(over); turn++ {
+					must(win.Lock(at, Exclusive))
+					if turn == 10 {
+						sendSignal(w, 0)
+					}
+					for range 10 {
+						runtime.Gosched()
+					}
+					must(win.Unlock(at))
+				}
+			}
+			must(win.Free())
+		})
+	})
+}

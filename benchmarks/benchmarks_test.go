@@ -153,7 +153,7 @@ func TestPrograms(t *testing.T) {
 				`# Columns: Bandwidth \(MB/s\)\n# Datatype: MPI_CHAR\.\n# Size +lock_exclusive +lock_all_flush +fence\n` +
 				lines(3, 2) + `{2}$`},
 		{3, "onesided fence_latency -i 20 -x 2", `\n# Ranks +Latency \(us\)\n3 +\d+\.\d{4}\n$`},
-		{3, "onesided fop_rate -i 20 -x 2", `^# OSU MPI_Fetch_and_op Rate Test v7\.4 \(gorun\)\n# Window creation: .*\n` +
+		{3, "onesided fop_rate -i 20 -x 2", `^# MPI_Fetch_and_op Rate Test v7\.4 \(gorun\)\n# Window creation: .*\n` +
 			`# Synchronization: MPI_Win_flush\n# Datatype: MPI_INT64_T\.\n# Ranks +Operations/s\n` + lines(1, 2) + `$`},
 		{4, "init", `\nnprocs: 4, min: \d+ ms, max: \d+ ms, avg: \d+ ms\n`},
 		{4, "stress -rounds 6 -seed 7 -max 1000000 -messages 400",

@@ -110,23 +110,21 @@ const (
 // Await returns when the word of a line is at least so much. The error is that it may never be: a member has failed,
 // or the engine has.
 func (b *Board) Await(line int, least uint64) error {
-	if b.spin(line, least) {
+	if b.Spin(line, least) {
 		return nil
 	}
 	return b.sleep(nil, line, least, nil)
 }
 
-// AwaitFrom is Await of a word that other members raise, and that cc may end; nil: none. from are ranks of the world,
-// each of which has still to raise the word: the wait ends if one has returned. It is not nil.
+// AwaitFrom is Await after Spin of a word that other members raise, and that cc may end; nil: none. from are ranks of
+// the world, each of which has still to raise the word: the wait ends if one has returned. It is not nil.
 func (b *Board) AwaitFrom(cc context.Context, line int, least uint64, from []int32) error {
-	if b.spin(line, least) {
-		return nil
-	}
 	return b.sleep(cc, line, least, from)
 }
 
-// spin looks at a word for a while, and reports whether it is at least so much.
-func (b *Board) spin(line int, least uint64) bool {
+// Spin looks at a word for a while, and reports whether it is at least so much. Several goroutines may call it at a
+// time.
+func (b *Board) Spin(line int, least uint64) bool {
 	word := &b.Lines[line].Word
 	if word.Load() >= least {
 		return true

@@ -43,6 +43,8 @@ type Epochs struct {
 	// A Lock or LockAll that has not returned yet does not have its locks (held.asked). Other goroutines call methods
 	// meanwhile.
 	askedAll bool // Invariant: access is accessAll
+
+	spare [][]int32 // what Recycle has been given
 }
 
 // held is a lock of another rank.
@@ -70,6 +72,9 @@ func (e *Epochs) mode(rank int32) Mode {
 
 // All reports whether operations at all ranks are allowed, and nothing is to be noted of one.
 func (e *Epochs) All() bool { return e.LockedAll() || e.access == accessFenced }
+
+// None reports whether no epoch is open, of access or exposure: also none of a Fence.
+func (e *Epochs) None() bool { return e.access == accessNone && e.posted == nil }
 
 // Operation notes an operation at a rank of the window.
 func (e *Epochs) Operation(rank int32) error {
@@ -119,14 +124,10 @@ func (e *Epochs) open(opener string) string {
 	case accessStarted:
 		return fmt.Sprintf("Start has opened an epoch for %s; call Complete first", list(e.group))
 	case accessLocked:
-		var ranks []int32
-		for _, h := range e.locks {
-			ranks = append(ranks, h.rank)
-		}
 		if opener == "Lock" {
-			return fmt.Sprintf("Lock has opened an epoch at %s; call Lock for this rank too", list(ranks))
+			return fmt.Sprintf("Lock has opened an epoch at %s; call Lock for this rank too", list(e.lockedRanks()))
 		}
-		return fmt.Sprintf("Lock has opened an epoch at %s; call Unlock first", list(ranks))
+		return fmt.Sprintf("Lock has opened an epoch at %s; call Unlock first", list(e.lockedRanks()))
 	case accessAll:
 		if e.askedAll {
 			return "LockAll has not returned yet; wait for it first"
@@ -134,6 +135,14 @@ func (e *Epochs) open(opener string) string {
 		return "LockAll has opened an epoch; call UnlockAll first"
 	}
 	return fmt.Sprintf("no epoch is open; call %s first", opener)
+}
+
+// lockedRanks are the ranks for which Lock has been called.
+func (e *Epochs) lockedRanks() (all []int32) {
+	for _, h := range e.locks {
+		all = append(all, h.rank)
+	}
+	return all
 }
 
 // idle reports why an epoch of another kind cannot begin.
@@ -163,7 +172,7 @@ func (e *Epochs) Start(group []int32) error {
 	if err := e.idle(); err != nil {
 		return err
 	}
-	e.access, e.group = accessStarted, sorted(group)
+	e.access, e.group = accessStarted, e.sorted(group)
 	return nil
 }
 
@@ -187,7 +196,7 @@ func (e *Epochs) Post(group []int32) error {
 		return fmt.Errorf("the caller has %v of its own memory, which Post would expose; call Unlock first",
 			e.mode(e.Self))
 	}
-	e.posted = sorted(group)
+	e.posted = e.sorted(group)
 	return nil
 }
 
@@ -249,6 +258,10 @@ func (e *Epochs) unlocked(at int) {
 func (e *Epochs) Unlock(rank int32) (Mode, error) {
 	at, h := e.find(rank)
 	if h.mode == Unlocked {
+		if e.access == accessLocked {
+			return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d, but one at %s; call Unlock for each rank of "+
+				"a Lock", rank, list(e.lockedRanks()))
+		}
 		return h.mode, fmt.Errorf("Lock has opened no epoch at rank %d; %s", rank, e.open("Lock"))
 	}
 	if err := e.returned(rank); err != nil {
@@ -338,11 +351,27 @@ func (e *Epochs) Free() error {
 	return e.idle()
 }
 
-func sorted(group []int32) []int32 {
-	g := make([]int32, len(group)) // not nil
-	copy(g, group)
-	slices.Sort(g)
+// sorted returns a sorted copy of a group, which is not nil.
+func (e *Epochs) sorted(group []int32) []int32 {
+	var g []int32
+	if last := len(e.spare) - 1; last >= 0 {
+		g, e.spare = append(e.spare[last], group...), e.spare[:last]
+	} else {
+		g = make([]int32, len(group))
+		copy(g, group)
+	}
+	if len(g) > 1 {
+		slices.Sort(g)
+	}
 	return g
+}
+
+// Recycle gives back a group of Complete, or of Posted after Waited, that is not used any more.
+func (e *Epochs) Recycle(group []int32) {
+	const most = 2 // of Start and of Post
+	if len(e.spare) < most {
+		e.spare = append(e.spare, group[:0])
+	}
 }
 
 // list names ranks.

@@ -99,6 +99,9 @@ func (m *epochsModel) allowed(c epochsCall) (ok bool, words []string) {
 		return false, []string{fmt.Sprintf("%v of its own memory", m.locks[self]), "call Unlock first"}
 	case cell == "f" && has != Unlocked:
 		return false, []string{fmt.Sprintf("%v of rank %d", has, c.rank), "call Unlock first"}
+	case cell == "l" && has == Unlocked && c.name == "Unlock":
+		return false, []string{fmt.Sprintf("no epoch at rank %d, but one at", c.rank),
+			list(slices.Sorted(maps.Keys(m.locks))), "call Unlock for each rank of a Lock"}
 	case cell == "l" && has == Unlocked:
 		return false, []string{fmt.Sprintf("rank %d", c.rank), says[m.access].open,
 			list(slices.Sorted(maps.Keys(m.locks))),
@@ -326,7 +329,7 @@ func TestEpochs(t *testing.T) {
 			for _, rank := range slices.Sorted(maps.Keys(has.locks)) {
 				locks = append(locks, held{rank, has.locks[rank], has.asked[rank]})
 			}
-			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll}, m, c)
+			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll, nil}, m, c)
 			if s := m.String(); !seen[s] {
 				seen[s] = true
 				frontier = append(frontier, m)

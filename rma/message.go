@@ -50,7 +50,7 @@ type Request struct {
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
 	// Runs is the length of a table, which comes before the elements: they are not all N, but what the table names in
-	// these. 0: there is none. It is of Put, Update and Get, and of no other kind. The answer to such a Get is an
+	// these. 0: there is none. It is of Put, Update, Fetch and Get, and of no other kind. The answer to such a Get is an
 	// Answer with the elements.
 	Runs uint16
 }
@@ -62,8 +62,7 @@ const LockFirst = 1 << 7
 // told of other operations waits for that.
 const UnlockUnused = 1
 
-// RequestSize is the length of a request without its elements, and AnswerSize the length of an answer without its: an
-// Answer, 3 bytes that are 0, and in 4 bytes the rank of the world that PeerFailed and Returned are about, or 0.
+// RequestSize is the length of a request without its elements, and AnswerSize the length of an answer without its.
 const (
 	RequestSize = 24
 	AnswerSize  = 8
@@ -99,7 +98,7 @@ func (r *Request) Decode(b []byte) (elements []byte, err error) {
 	switch {
 	case r.Kind == 0 || r.Kind >= kindEnd:
 		return nil, fmt.Errorf("rma: a request of kind %d", b[0])
-	case r.Runs > 0 && r.Kind != Put && r.Kind != Get && r.Kind != Update:
+	case r.Runs > 0 && r.Kind != Put && r.Kind != Get && r.Kind != Update && r.Kind != Fetch:
 		return nil, fmt.Errorf("rma: a %v request has a table of runs, of %d bytes", r.Kind, r.Runs)
 	case int(r.Runs) > len(b)-RequestSize:
 		return nil, fmt.Errorf("rma: a %v request has a table of %d bytes, and %d follow", r.Kind, r.Runs,
@@ -165,17 +164,68 @@ func (m *Region) Decode(b []byte) error {
 	return nil
 }
 
-// Answer is the first byte of an answer.
-type Answer uint8
+// Answer is the message to a rank that has asked. Elements follow if it is Done.
+//
+//	 byte 0      1       2       4               8                     16
+//	┌───────┬───────┬───────────┬───────────────┬─────────────────────┬─────────────────────┐
+//	│Result │ Kind  │   zero    │     Rank      │         At          │          N          │
+//	└───────┴───────┴───────────┴───────────────┴─────────────────────┴─────────────────────┘
+//
+// At and N are there if it is Outside.
+type Answer struct {
+	Result Result
+	Kind   Kind  // of Outside: the request, which may be an earlier one
+	Rank   int32 // of PeerFailed, Returned and HalfDone: which rank of the world
+	At, N  int64 // of Outside: the elements of the request
+}
+
+// Result is the first byte of an answer.
+type Result uint8
 
 const (
-	Done       Answer = iota
+	Done       Result = iota
 	Outside           // the elements are outside the window
 	Senseless         // the request cannot be
 	PeerFailed        // a rank has failed that had the lock
 	Returned          // a rank has returned that had the lock
-	answerEnd
+	HalfDone          // a rank has failed that was updating elements, and the request would update some
+	resultEnd
 )
+
+// Append writes the answer without its elements.
+func (a *Answer) Append(b []byte) []byte {
+	b = append(b, byte(a.Result), byte(a.Kind), 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(a.Rank))
+	if a.Result == Outside {
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.At))
+		b = binary.LittleEndian.AppendUint64(b, uint64(a.N))
+	}
+	return b
+}
+
+// Decode reads an answer and returns its elements.
+func (a *Answer) Decode(b []byte) (elements []byte, err error) {
+	le := binary.LittleEndian
+	size := AnswerSize
+	if len(b) > 0 && Result(b[0]) == Outside {
+		size += 16
+	}
+	if len(b) < size {
+		return nil, fmt.Errorf("rma: an answer of %d bytes, at least %d are needed", len(b), size)
+	}
+	*a = Answer{Result: Result(b[0]), Kind: Kind(b[1]), Rank: int32(le.Uint32(b[4:]))}
+	if a.Result == Outside {
+		a.At, a.N = int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:]))
+	}
+	switch elements = b[size:]; {
+	case b[2]|b[3] != 0 || a.Result >= resultEnd || a.Kind >= kindEnd || a.Rank < 0 || a.At < 0 || a.N < 0:
+		return nil, fmt.Errorf("rma: an answer of result %d to a %v request, rank %d, element %d, %d elements", a.Result,
+			a.Kind, a.Rank, a.At, a.N)
+	case a.Result != Done && len(elements) > 0:
+		return nil, fmt.Errorf("rma: an answer of result %d has %d bytes of elements", a.Result, len(elements))
+	}
+	return elements, nil
+}
 
 // Within reports whether n elements from element at on are among count, and take bytes that fit an int.
 func Within(at, n, count int64, elem int) bool {

@@ -25,9 +25,21 @@ func TestRequestBytes(t *testing.T) {
 			t.Errorf("%v is %d, want %d", k, k, i)
 		}
 	}
-	for i, a := range []Answer{Done, Outside, Senseless, PeerFailed, Returned, answerEnd} {
+	for i, a := range []Result{Done, Outside, Senseless, PeerFailed, Returned, HalfDone, resultEnd} {
 		if int(a) != i {
-			t.Errorf("answer %d is %d", i, a)
+			t.Errorf("result %d is %d", i, a)
+		}
+	}
+	for _, c := range []struct {
+		answer Answer
+		want   []byte
+	}{
+		{Answer{Result: PeerFailed, Rank: 0x01020304}, []byte{3, 0, 0, 0, 4, 3, 2, 1}},
+		{Answer{Result: Outside, Kind: Get, At: 0x1112131415161718, N: 5}, []byte{1, 4, 0, 0, 0, 0, 0, 0, 0x18, 0x17,
+			0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 5, 0, 0, 0, 0, 0, 0, 0}},
+	} {
+		if got := c.answer.Append([]byte("before")); !bytes.Equal(got, append([]byte("before"), c.want...)) {
+			t.Errorf("the answer is %x, want %x", got, c.want)
 		}
 	}
 }
@@ -47,7 +59,7 @@ func TestRequestRoundTrip(t *testing.T) {
 			for j := range elements {
 				elements[j] = byte(rng.Uint32())
 			}
-			if kind == Put || kind == Get || kind == Update {
+			if kind == Put || kind == Get || kind == Update || kind == Fetch {
 				want.Runs = uint16(rng.IntN(len(elements) + 1))
 			}
 			got := Request{1, 2, 3, 4, 5, 6} // nothing of an earlier request remains
@@ -97,7 +109,7 @@ func TestRequestTable(t *testing.T) {
 	for kind := Info; kind < kindEnd; kind++ {
 		b := append((&Request{Kind: kind, Runs: 2}).Append(nil), 1, 2, 3)
 		_, err := new(Request).Decode(b)
-		if may := kind == Put || kind == Get || kind == Update; (err == nil) != may {
+		if may := kind == Put || kind == Get || kind == Update || kind == Fetch; (err == nil) != may {
 			t.Errorf("a %v request with a table of runs: %v", kind, err)
 		}
 	}
@@ -127,6 +139,30 @@ func FuzzDecode(f *testing.F) {
 			if Within(r.At, r.N, math.MaxInt64/2, elem) != within(r.At, r.N, math.MaxInt64/2, elem) {
 				t.Fatalf("%+v is within elements of %d bytes: %v", r, elem, !within(r.At, r.N, math.MaxInt64/2, elem))
 			}
+		}
+	})
+}
+
+// An answer that is read has fields that can be, elements only if it is Done, and is written as the same bytes.
+func FuzzAnswer(f *testing.F) {
+	f.Add(append(new(Answer).Append(nil), 1, 2, 3))
+	f.Add((&Answer{Result: Outside, Kind: Put, At: math.MaxInt64, N: 1}).Append(nil))
+	f.Add((&Answer{Result: Outside}).Append(nil)[:AnswerSize])
+	f.Add((&Answer{Result: HalfDone, Rank: 7}).Append(nil))
+	f.Add(append((&Answer{Result: Returned}).Append(nil), 1))
+	f.Add(bytes.Repeat([]byte{0xff}, AnswerSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var a Answer
+		elements, err := a.Decode(b)
+		if err != nil {
+			return
+		}
+		if a.Result >= resultEnd || a.Kind >= kindEnd || a.Rank < 0 || a.At < 0 || a.N < 0 ||
+			a.Result != Done && len(elements) > 0 {
+			t.Fatalf("%x is read as %+v with %d bytes", b, a, len(elements))
+		}
+		if again := append(a.Append(nil), elements...); !bytes.Equal(again, b) {
+			t.Fatalf("%x is written as %x", b, again)
 		}
 	})
 }

@@ -20,14 +20,21 @@ const (
 	Words // how many there are
 )
 
-// Memory is the words of one lock. Add is atomic, adds 1, returns the sum, and wakes the ranks that sleep for it.
+// Memory is the words of one lock. Add is atomic, adds 1, returns the sum, and wakes the ranks that sleep for it. Take is
+// Add of Next in the same way, if that has the value from; it reports whether it has.
 type Memory interface {
 	Add(Word) uint64
 	Load(Word) uint64
+	Take(from uint64) bool
 }
 
 // Enter takes a ticket.
 func Enter(m Memory) (ticket uint64) { return m.Add(Next) - 1 }
+
+// TryEnter takes a ticket only if that has its turn at once, and reports whether it has taken one. No word is ahead of
+// Next: so if Next is what the word of the turn was before, that word has not changed since, and the ticket that comes
+// next has its turn.
+func TryEnter(m Memory, mode Mode) bool { return m.Take(m.Load(Turn(mode))) }
 
 // Turn is the word that has the number of the ticket when that has its turn.
 func Turn(mode Mode) Word {

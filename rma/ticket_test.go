@@ -8,11 +8,15 @@ import (
 )
 
 // The lock of words that ranks have mapped, in every order in which ranks of short scripts can take their steps. A step
-// is one Add, or the Load that shows a rank its turn. The walk goes through states: a state is the words, and
+// is one Add, one Load or Take of TryEnter, or the Load that shows a rank its turn. The walk goes through states: a state is the words, and
 // for each rank how many steps it has taken, and its ticket.
 
-// await is the step of a rank that sleeps until it has its turn.
-const await = 2 * Words
+// Steps that are no Add: of a rank that sleeps until it has its turn, and of one that tries to enter.
+const (
+	await = 2*Words + iota
+	look
+	take
+)
 
 // walker runs the script of one rank up to a step, and is the rank's Memory meanwhile.
 type walker struct {
@@ -20,9 +24,10 @@ type walker struct {
 	next int      // of those, the next to be returned
 
 	// The rank when it is about to take its next step.
-	step    Word // an Add to a word, or await
-	word    Word // of await
+	step    Word // an Add to a word, await, look or take
+	word    Word // of await and look
 	ticket  uint64
+	tries   bool // in TryEnter
 	has     Mode
 	leaving bool     // the rank lets the lock go, and has it until the next step is over
 	entered []uint64 // its tickets that have had their turn
@@ -43,8 +48,17 @@ func (w *walker) result(step, word Word) uint64 {
 	return w.seen[w.next-1]
 }
 
-func (w *walker) Add(word Word) uint64  { return w.result(word, word) }
-func (w *walker) Load(word Word) uint64 { return w.result(await, word) }
+func (w *walker) Add(word Word) uint64 { return w.result(word, word) }
+
+func (w *walker) Load(word Word) uint64 {
+	if w.tries {
+		w.ticket = w.result(look, word)
+		return w.ticket
+	}
+	return w.result(await, word)
+}
+
+func (w *walker) Take(from uint64) bool { return w.result(take, Next) == from+1 }
 
 // run finds out what the rank does next.
 func (w *walker) run(script []Mode) {
@@ -55,8 +69,12 @@ func (w *walker) run(script []Mode) {
 		}
 	}()
 	for _, mode := range script {
-		w.ticket = Enter(w)
-		w.Load(Turn(mode))
+		w.tries = true
+		entered := TryEnter(w, mode)
+		if w.tries = false; !entered {
+			w.ticket = Enter(w)
+			w.Load(Turn(mode))
+		}
 		w.entered, w.has = append(w.entered, w.ticket), mode
 		Entered(w, mode)
 		w.leaving = true
@@ -85,7 +103,7 @@ func (k *walk) fail(format string, args ...any) {
 func (k *walk) from() {
 	key := fmt.Append(nil, k.words)
 	for _, w := range k.ranks {
-		key = append(key, byte(len(w.seen)), byte(w.ticket))
+		key = append(key, byte(len(w.entered)), byte(w.step), byte(w.word), byte(w.ticket))
 	}
 	if k.known[string(key)] {
 		return
@@ -103,22 +121,26 @@ func (k *walk) from() {
 			k.fail("the word of rank %d has passed its ticket %d", rank, w.ticket)
 		}
 		moved = true
-		if w.step != await {
+		before, took := k.words, w.step == take && k.words[Next] == w.ticket
+		seen := uint64(0) // of a Take that takes nothing
+		if took || w.step < Words {
 			k.words[w.word]++
 		}
-		w.seen = append(w.seen, k.words[w.word])
+		if took || w.step != take {
+			seen = k.words[w.word]
+		}
+		w.seen = append(w.seen, seen)
 		k.path = append(k.path, fmt.Sprintf("rank %d's step %d", rank, len(w.seen)))
-		wasAwait, added, ticket := w.step == await, w.word, w.ticket
+		enters, ticket := w.step == await || took, w.ticket
 		w.run(k.scripts[rank])
-		if wasAwait {
+		if enters {
 			k.enters(rank, ticket)
 		}
 		k.check()
 		k.from()
 		k.path, w.seen = k.path[:len(k.path)-1], w.seen[:len(w.seen)-1]
-		if w.run(k.scripts[rank]); !wasAwait {
-			k.words[added]--
-		}
+		w.run(k.scripts[rank])
+		k.words = before
 	}
 	if !moved {
 		for rank, w := range k.ranks {
@@ -223,3 +245,11 @@ type counters [Words]uint64
 
 func (c *counters) Add(i Word) uint64  { c[i]++; return c[i] }
 func (c *counters) Load(i Word) uint64 { return c[i] }
+
+func (c *counters) Take(from uint64) bool {
+	if c[Next] != from {
+		return false
+	}
+	c[Next]++
+	return true
+}

@@ -114,6 +114,14 @@ var operations = []operation{
 	{"fence_latency", "MPI_Win_fence Latency", noCall, fromAll},
 }
 
+// heading is the title of the output. OSU has no program for calls of all ranks.
+func (o operation) heading() string {
+	if o.shape == fromAll {
+		return o.title + " Test"
+	}
+	return "OSU " + o.title + " Test"
+}
+
 func names() (list []string) {
 	for _, o := range operations {
 		list = append(list, o.name)
@@ -215,7 +223,7 @@ func run(j *bench.Job) error {
 		return j.Refuse(fmt.Errorf("%s needs exactly 2 ranks, this job has %d; start it with gorun -n 2", o.name,
 			j.Ranks))
 	}
-	j.Output.Options, j.Program.Name, j.Program.Title = j.Options, o.name, "OSU "+o.title+" Test"
+	j.Output.Options, j.Program.Name, j.Program.Title = j.Options, o.name, o.heading()
 	if o.words() {
 		return measure(j, o, mpi.Sum[int64], fillWords{})
 	}

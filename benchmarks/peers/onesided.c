@@ -300,7 +300,8 @@ static void print_head(const side *s, const sync_calls *chosen, int n)
 {
     const operation *o = s->o;
     const char *head = is_time(o) ? "Latency (us)" : o->shape == FROM_ALL ? "Operations/s" : "Bandwidth (MB/s)";
-    printf("# OSU %s Test v7.4 (peer)\n# Window creation: %s\n# Synchronization: ", o->title, kinds[s->kind].text);
+    printf("# %s%s Test v7.4 (peer)\n# Window creation: %s\n# Synchronization: ", o->shape == FROM_ALL ? "" : "OSU ",
+           o->title, kinds[s->kind].text);
     for (int i = 0; i < n; i++)
         printf("%s%s", i > 0 ? ", " : "", syncs[chosen[i]].text);
     printf("\n");

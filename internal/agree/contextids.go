@@ -1,6 +1,7 @@
 package agree
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/ranks"
@@ -30,24 +31,32 @@ const SmallNumbers = 1 << 16 / ContextsEach
 type ContextIDs struct {
 	Mu    sync.Mutex
 	Small uint32 // smallNumbers, or less in a test
-	// Taken has the small numbers that are not free: in use (nil), or late.
-	Taken map[uint32]*late
-	lates uint64 // numbers that have become late, ever
-	high  uint32 // the highest number taken that is not small
+	// Taken has the small numbers that are not free: in use, or late.
+	Taken map[uint32]Late
+	lates uint64     // numbers that have become late, ever
+	high  uint32     // the highest number taken that is not small
+	last  *ranks.Set // the senders of the last number that has become late: most of them have the same
 
 	// outcomes has whether there is a communicator with a number that this rank has claimed last: see vote.go.
-	outcomes map[uint32]*outcome
+	outcomes map[uint32]outcome
 }
 
-// late is a number whose communicator has been freed.
-type late struct {
+// Late is a number whose communicator has been freed, if senders is not nil.
+type Late struct {
 	senders *ranks.Set // that could have sent on it
 	since   uint64     // ContextIDs.lates at that time
 }
 
+// Is reports whether the number is late; otherwise it is in use.
+func (l Late) Is() bool { return l.senders != nil }
+
+// outcomesKept is how many outcomes of numbers that are not small are kept at least, the latest: such a number is never
+// used again, and no rank asks for the outcome of one long ago.
+const outcomesKept = 1 << 12
+
 // NewContextIDs has the world's number taken.
 func NewContextIDs() *ContextIDs {
-	return &ContextIDs{Small: SmallNumbers, Taken: map[uint32]*late{0: nil}, outcomes: map[uint32]*outcome{}}
+	return &ContextIDs{Small: SmallNumbers, Taken: map[uint32]Late{0: {}}, outcomes: map[uint32]outcome{}}
 }
 
 // Reserve returns the lowest free number that is not below want, and takes it if it is want.
@@ -58,7 +67,7 @@ func (x *ContextIDs) Reserve(want uint32) uint32 {
 	for id < x.Small {
 		if _, taken := x.Taken[id]; !taken {
 			if id == want {
-				x.Taken[id] = nil
+				x.Taken[id] = Late{}
 				delete(x.outcomes, id)
 			}
 			return id
@@ -68,8 +77,17 @@ func (x *ContextIDs) Reserve(want uint32) uint32 {
 	id = max(id, x.high+1)
 	if id == want {
 		x.high = id
+		x.forget()
 	}
 	return id
+}
+
+// forget forgets old outcomes of numbers that are not small, if there are too many.
+func (x *ContextIDs) forget() {
+	if uint64(len(x.outcomes)) < uint64(x.Small)+2*outcomesKept {
+		return
+	}
+	maps.DeleteFunc(x.outcomes, func(id uint32, _ outcome) bool { return id >= x.Small && id+outcomesKept < x.high })
 }
 
 // Release gives a number back: no message has been sent with it if senders is nil, else these ranks may have.
@@ -81,8 +99,11 @@ func (x *ContextIDs) Release(id uint32, senders *ranks.Set) {
 	case senders == nil:
 		delete(x.Taken, id)
 	default:
+		if x.last == nil || !senders.Equal(x.last) {
+			x.last = senders
+		}
 		x.lates++
-		x.Taken[id] = &late{senders, x.lates}
+		x.Taken[id] = Late{x.last, x.lates}
 	}
 }
 
@@ -96,7 +117,7 @@ func (x *ContextIDs) Usable(members *ranks.Set) (bits []byte, then uint64) {
 		bits[i] = 0xff
 	}
 	for id, l := range x.Taken {
-		if l == nil || !l.senders.Within(members) {
+		if !l.Is() || !l.senders.Within(members) {
 			bits[id/8] &^= 1 << (id % 8)
 		}
 	}
@@ -109,7 +130,7 @@ func (x *ContextIDs) Free(bits []byte, then uint64, reuse func(id uint32)) {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
 	for id, l := range x.Taken {
-		if l != nil && l.since <= then && bits[id/8]>>(id%8)&1 != 0 {
+		if l.Is() && l.since <= then && bits[id/8]>>(id%8)&1 != 0 {
 			reuse(id)
 			delete(x.Taken, id)
 		}

@@ -58,7 +58,7 @@ func (g *Group) describe(err error) error {
 	return err
 }
 
-// FreedError is the error of a call that waits on a communicator while that is freed.
-func FreedError() *mpierr.Error {
-	return mpierr.New("", mpierr.ErrComm, "the communicator was freed while this call waited")
+// FreedError is the error of a call that waits on a communicator, or another thing that has one, while that is freed.
+func FreedError(what string) *mpierr.Error {
+	return mpierr.New("", mpierr.ErrComm, "the %s was freed while this call waited", what)
 }

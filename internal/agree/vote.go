@@ -54,10 +54,11 @@ func BallotOf(world int32) int32 { return world + 1 }
 func (x *ContextIDs) Decide(id uint32, ballot int32, r Result) Result {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
-	v := x.outcome(id)
+	v := x.outcomes[id]
 	if v.result == undecided && ballot >= v.bound {
 		v.result = r
 	}
+	x.outcomes[id] = v
 	return v.result
 }
 
@@ -65,18 +66,10 @@ func (x *ContextIDs) Decide(id uint32, ballot int32, r Result) Result {
 func (x *ContextIDs) bind(id uint32, ballot int32) Result {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
-	v := x.outcome(id)
-	v.bound = max(v.bound, ballot)
-	return v.result
-}
-
-func (x *ContextIDs) outcome(id uint32) *outcome {
 	v := x.outcomes[id]
-	if v == nil {
-		v = &outcome{}
-		x.outcomes[id] = v
-	}
-	return v
+	v.bound = max(v.bound, ballot)
+	x.outcomes[id] = v
+	return v.result
 }
 
 // Vote is the last round of the ranks that make a communicator with a number, or several that have it and no rank in
@@ -113,7 +106,7 @@ func (m *Exchange) conclude(id uint32, open bool, told *Veto, voters *ranks.Set)
 func (g *Group) Abandon(id uint32, senders *ranks.Set) {
 	g.Numbers.Decide(id, ballotSure, isRefused)
 	for ctx := range uint32(ContextsEach) {
-		g.Engine.DropContext(id*ContextsEach+ctx, FreedError())
+		g.Engine.DropContext(id*ContextsEach+ctx, FreedError("communicator"))
 	}
 	g.Numbers.Release(id, senders)
 }

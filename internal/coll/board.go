@@ -171,7 +171,7 @@ func (s *boardState) setUp(g *Group, tag int32) error {
 		s.On, s.Slot = t.on, slotOf(g.Size)
 		s.On.Joined()
 		s.mu.Lock()
-		s.stop = func() { t.on.End(agree.FreedError()) }
+		s.stop = func() { t.on.End(agree.FreedError("communicator")) }
 		s.mu.Unlock()
 		s.own, s.peer = aligned(s.Slot), aligned(s.Slot)
 		s.err = s.agree(g)

@@ -2,9 +2,7 @@ package window
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"math"
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
@@ -27,16 +25,22 @@ type Remote struct {
 
 	// Guarded by the window's mu.
 	known   bool
-	count   int64          // elements that it has
-	device  bool           // makes all atomic steps there; does not change once known
-	locked  bool           // by LockAll: that asks each rank for its lock when it is first used
-	contact *contact       // one goroutine at a time asks for these; nil: none does
-	pending []*pml.Request // messages that carry elements of operations
-	spare   []*pml.Request // empty: the memory of the next pending
-	sent    uint64         // operations whose requests have been sent
-	handled uint64         // of sent, how many that rank has handled, if not more
-	moves   int            // those that are in pending, or about to be, since the last Flush: see rma.MovesMost
-	moving  int            // of moves, those whose requests have been sent
+	count   int64      // elements that it has
+	device  bool       // makes all atomic steps there; does not change once known
+	locked  bool       // by LockAll: that asks each rank for its lock when it is first used
+	contact *contact   // one goroutine at a time asks for these; nil: none does
+	pending []transfer // messages that carry elements of operations
+	spare   []transfer // empty: the memory of the next pending
+	sent    uint64     // operations whose requests have been sent
+	handled uint64     // of sent, how many that rank has handled, if not more
+	moves   int        // those that are in pending, or about to be, since the last Flush: see rma.MovesMost
+	moving  int        // of moves, those whose requests have been sent
+}
+
+// transfer is a message that carries elements of an operation, and which elements the operation names.
+type transfer struct {
+	m     *pml.Request
+	at, n int64
 }
 
 // contact is the first contact with a rank, in an epoch or at all.
@@ -296,33 +300,39 @@ func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Requ
 	if err != nil {
 		return w.wrap(op, rank, err)
 	}
-	switch result := rma.Answer(s.in[0]); {
-	case st.Bytes < rma.AnswerSize:
-	case result == rma.Outside:
-		return w.fail(op, mpierr.ErrRange, rank, "%s", w.outside())
-	case result == rma.PeerFailed:
-		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank,
-			"rank %d has failed, which had the lock; no rank gets the lock any more", w.named(s)))
-	case result == rma.Returned:
-		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d %w, and had the lock; it must call "+
-			"Unlock, or UnlockAll, before it returns", w.named(s), pml.ErrReturned))
-	case result == rma.Done && st.Bytes == int64(rma.AnswerSize+len(answer)):
-		copy(answer, s.in[rma.AnswerSize:])
+	return w.answered(op, rank, r, s.in[:st.Bytes], answer)
+}
+
+// answered reads what a rank has sent as the answer to a request, which must have so many bytes behind the first ones.
+func (w *Window) answered(op string, rank int, r *rma.Request, in, answer []byte) error {
+	var a rma.Answer
+	has, err := a.Decode(in)
+	who := w.group.RankOf(a.Rank)
+	switch {
+	case err != nil:
+		return w.fail(op, mpierr.ErrAborted, rank, "the rank has sent what is no answer to a %v request: %w", r.Kind, err)
+	case a.Result == rma.Outside:
+		if r.Kind != rma.Flush && r.Kind != rma.Unlock { // the request itself
+			a.Kind = 0
+		}
+		return w.fail(op, mpierr.ErrRange, rank, "%s", w.outside(a.Kind, a.At, a.N))
+	case a.Result == rma.HalfDone:
+		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank, "%w", &halfDone{who}))
+	case a.Result == rma.PeerFailed:
+		return w.wrap(op, rank, w.lockLost(op, rank, who, nil))
+	case a.Result == rma.Returned:
+		return w.wrap(op, rank, w.lockLost(op, rank, who, pml.ErrReturned))
+	case a.Result == rma.Done && len(has) == len(answer):
+		copy(answer, has)
 		return nil
 	}
-	return w.fail(op, mpierr.ErrAborted, rank, "the rank has refused a %v request, or has sent what is no answer",
-		r.Kind)
+	return w.fail(op, mpierr.ErrAborted, rank, "the rank has refused a %v request", r.Kind)
 }
 
 // give gives back what askWithin needs.
 func (w *Window) give(s *scratch, room chan struct{}) {
 	w.scratch.Put(s)
 	<-room
-}
-
-// named is the rank that an answer is about.
-func (w *Window) named(s *scratch) int {
-	return w.group.RankOf(int32(binary.LittleEndian.Uint32(s.in[4:])) & math.MaxInt32)
 }
 
 // reserve is called before a request of PutAlone or Get. If there have been many, it flushes first: the other rank
@@ -344,14 +354,19 @@ func (w *Window) reserve(ctx context.Context, op string, rank int, r *Remote) er
 	}
 }
 
-// began notes an operation whose request has been sent, and the message that has its elements; nil: the request has them.
-func (w *Window) began(r *Remote, message *pml.Request) {
+// began notes an operation whose request has been sent.
+func (w *Window) began(r *Remote) {
 	w.mu.Lock()
 	r.sent++
-	if message != nil {
-		r.moving++
-		r.pending = append(r.pending, message)
-	}
+	w.mu.Unlock()
+}
+
+// beganTransfer is began where a message of its own has the elements that want names.
+func (w *Window) beganTransfer(r *Remote, want *rma.Request, m *pml.Request) {
+	w.mu.Lock()
+	r.sent++
+	r.moving++
+	r.pending = append(r.pending, transfer{m, want.At, want.N})
 	w.mu.Unlock()
 }
 
@@ -390,7 +405,7 @@ func (w *Window) put(ctx context.Context, op string, r *Remote, rank int, at int
 	if len(src) <= elementsMost {
 		sent, err := w.tellRequest(ctx, op, rank, &want, src)
 		if sent {
-			w.began(r, nil)
+			w.began(r)
 		}
 		return nil, err
 	}
@@ -407,7 +422,7 @@ func (w *Window) put(ctx context.Context, op string, r *Remote, rank int, at int
 	if proxy && err == nil {
 		request = m.Proxy(ctx, nil)
 	}
-	w.began(r, m)
+	w.beganTransfer(r, &want, m)
 	return request, err
 }
 
@@ -448,9 +463,9 @@ func (w *Window) get(ctx context.Context, op string, r *Remote, rank int, at int
 		return nil, err
 	}
 	if proxy && err == nil {
-		request = m.Proxy(ctx, mpierr.New("", mpierr.ErrRange, "%s", w.outside()))
+		request = m.Proxy(ctx, mpierr.New("", mpierr.ErrRange, "%s", w.outside(0, at, want.N)))
 	}
-	w.began(r, m)
+	w.beganTransfer(r, &want, m)
 	return request, err
 }
 
@@ -461,7 +476,7 @@ func (w *Window) Accumulate(ctx context.Context, call string, r *Remote, rank in
 		want := rma.Request{Kind: rma.Update, Op: op, At: at + w.count(src[:from]), N: w.count(src[from:to])}
 		sent, err := w.tellRequest(ctx, call, rank, &want, src[from:to])
 		if sent {
-			w.began(r, nil)
+			w.began(r)
 		}
 		return err
 	})
@@ -480,7 +495,7 @@ func (w *Window) Fetch(ctx context.Context, call string, rank int, at int64, op 
 		if len(src) > 0 {
 			piece = src[from:to]
 		}
-		return w.answered(ctx, call, rank, &want, piece, before[from:to])
+		return w.stepAsked(ctx, call, rank, &want, piece, before[from:to])
 	})
 }
 
@@ -491,7 +506,7 @@ func (w *Window) Swap(ctx context.Context, call string, rank int, at int64, two,
 			return err
 		}
 	}
-	return w.answered(ctx, call, rank, &rma.Request{Kind: rma.Swap, At: at, N: 1}, two, before)
+	return w.stepAsked(ctx, call, rank, &rma.Request{Kind: rma.Swap, At: at, N: 1}, two, before)
 }
 
 func (w *Window) count(b []byte) int64 {
@@ -522,7 +537,8 @@ func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (en
 	pending := r.pending
 	r.pending, r.spare = r.spare, nil
 	w.mu.Unlock()
-	for i, m := range pending {
+	for i, t := range pending {
+		m := t.m
 		if failed := m.Await(ctx); failed != nil && ctx != nil {
 			w.mu.Lock()
 			r.pending = append(pending[i:len(pending):len(pending)], r.pending...)
@@ -530,7 +546,7 @@ func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (en
 			return true, w.wrap(op, rank, failed)
 		}
 		if m.Short() && err == nil {
-			err = w.fail(op, mpierr.ErrRange, rank, "%s", w.outside())
+			err = w.fail(op, mpierr.ErrRange, rank, "%s", w.outside(rma.Get, t.at, t.n))
 		}
 		if _, failed := m.Wait(); failed != nil && err == nil {
 			err = w.wrap(op, rank, failed)

@@ -57,8 +57,8 @@ func (w *Window) ordered(rank int) *pml.Reach {
 	return l
 }
 
-// answered is askWithin of an atomic step. A rank that has answered has handled what was sent before.
-func (w *Window) answered(ctx context.Context, call string, rank int, want *rma.Request, elements, before []byte) error {
+// stepAsked is askWithin of an atomic step. A rank that has answered has handled what was sent before.
+func (w *Window) stepAsked(ctx context.Context, call string, rank int, want *rma.Request, elements, before []byte) error {
 	if !w.nic {
 		return w.askWithin(ctx, call, rank, want, elements, before)
 	}
@@ -143,9 +143,9 @@ func (s *steps) abandon() (wait bool) {
 }
 
 // update is combine of size bytes.
-func (s *steps) update(w *Window, op uint8, at int64, size int, src, before []byte) (ok, busy bool) {
+func (s *steps) update(w *Window, op uint8, at int64, size int, src, before []byte) (ok bool, err error) {
 	if len(src) != size && len(src) != 0 || size%stepBytes != 0 {
-		return false, false
+		return false, nil
 	}
 	if s.tmp == nil {
 		s.tmp = make([]byte, stepBytes)
@@ -159,7 +159,7 @@ func (s *steps) update(w *Window, op uint8, at int64, size int, src, before []by
 		if !s.under {
 			if _, ok := w.next(op, 0, operand, s.tmp); !ok {
 				s.abandon()
-				return false, false
+				return false, nil
 			}
 			first := pml.Step{}
 			if adds {
@@ -168,11 +168,11 @@ func (s *steps) update(w *Window, op uint8, at int64, size int, src, before []by
 			s.start(w, at+int64(s.done), first)
 		}
 		if !s.result.Over {
-			return false, true
+			return false, errBusy
 		}
 		if s.under = false; s.result.Err != nil {
 			s.abandon()
-			return false, false
+			return false, nil
 		}
 		now := s.result.Value
 		if !adds && !(s.step.Swap && s.step.By == now) {
@@ -186,20 +186,20 @@ func (s *steps) update(w *Window, op uint8, at int64, size int, src, before []by
 	}
 	copy(before, s.was)
 	s.done = 0
-	return true, false
+	return true, nil
 }
 
 // swap is a request to compare and swap.
-func (s *steps) swap(w *Window, at int64, two, before []byte) (ok, busy bool) {
+func (s *steps) swap(w *Window, at int64, two, before []byte) (ok bool, err error) {
 	if !s.under {
 		s.start(w, at, swapOf(two))
 	}
 	if !s.result.Over {
-		return false, true
+		return false, errBusy
 	}
 	s.under = false
 	binary.NativeEndian.PutUint64(before, s.result.Value)
-	return s.result.Err == nil, false
+	return s.result.Err == nil, nil
 }
 
 func (s *steps) start(w *Window, at int64, step pml.Step) {

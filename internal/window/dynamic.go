@@ -3,6 +3,7 @@ package window
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -27,6 +28,8 @@ type regions struct {
 	next      int64      // the first element of the next region. No number is used twice: a stale one is an error
 	byAt      []*region
 	byAddress []*region // the same, without empty ones
+	// givenUp are regions of a Detach whose context ended, until another one has returned nil: by their first elements.
+	givenUp map[int64]*region
 }
 
 // region is memory that is attached.
@@ -52,7 +55,7 @@ func (w *Window) Attach(mem []byte, n int64, address uintptr) (at int64, err err
 	switch {
 	case shares != nil:
 		return 0, w.fail(op, mpierr.ErrBuffer, ranks.Undefined,
-			"%s share memory with the %d that are attached at %d; call Detach there first", elements(n), shares.n,
+			"memory of %s shares some with the memory that is attached at %d; call Detach there first", elements(n),
 			shares.at)
 	case r == nil:
 		return 0, w.fail(op, mpierr.ErrNoMemory, ranks.Undefined,
@@ -120,24 +123,37 @@ func (w *Window) Detach(ctx context.Context, at int64) error {
 	select {
 	case <-r.ending:
 	case <-ctx.Done():
-		if !r.over() {
+		if r.giveUp() {
 			return w.wrap(op, ranks.Undefined, ctx.Err())
 		}
 	}
 	return nil
 }
 
-// over reports whether the region, which is ending, is not used any more.
-func (r *region) over() bool {
-	r.of.mu.Lock()
-	defer r.of.mu.Unlock()
-	return r.uses == 0
+// giveUp reports whether the region, which is ending, is still used. Then Detach can be called again, also after the
+// last use.
+func (r *region) giveUp() bool {
+	d := r.of
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.uses == 0 {
+		return false
+	}
+	if d.givenUp == nil {
+		d.givenUp = map[int64]*region{}
+	}
+	d.givenUp[r.at] = r
+	return true
 }
 
 // end begins the end of a region; nil: no region begins there. The last user forgets the region.
 func (d *regions) end(at int64) *region {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if r := d.givenUp[at]; r != nil {
+		delete(d.givenUp, at)
+		return r
+	}
 	r := d.before(at)
 	if r == nil || r.at != at {
 		return nil
@@ -248,12 +264,22 @@ func (w *Window) anywhere(op string, r *Remote, rank int, at int64, n int) ([]by
 	return nil, r, nil
 }
 
-// outside is why an operation was outside the window.
-func (w *Window) outside() string {
-	if w.regions == nil {
-		return "an operation was outside the window"
+// outside says which elements of an operation are outside the window; k is 0 if the caller knows which operation.
+func (w *Window) outside(k rma.Kind, at, n int64) string {
+	var what string
+	switch k {
+	case rma.Put, rma.PutAlone:
+		what = "a Put of "
+	case rma.Get:
+		what = "a Get of "
+	case rma.Update:
+		what = "an Accumulate of "
 	}
-	return "the rank has attached no memory with the elements of an operation; give what Attach has returned there"
+	what += fmt.Sprintf("%s from element %d on", elements(n), at)
+	if w.regions == nil {
+		return what + " is outside the window"
+	}
+	return what + ": the rank has attached no memory with these; give what Attach has returned there"
 }
 
 // makeDynamic makes the window dynamic, without memory.

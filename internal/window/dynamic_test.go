@@ -47,14 +47,21 @@ func TestRegions(t *testing.T) {
 			if d.end(k.at+1) != nil {
 				t.Fatal("the second element of a region begins it")
 			}
-			if d.end(k.at) != k.region || d.end(k.at) != k.region || k.over() {
+			if d.end(k.at) != k.region || d.end(k.at) != k.region {
 				t.Fatal("a region is over that is used")
+			}
+			waitsLater := rng.IntN(2) == 0
+			if waitsLater && !k.giveUp() {
+				t.Fatal("a caller whose context has ended is told that a region is over that is used")
 			}
 			if _, again := d.enter(k.at, 0, elem); again != nil {
 				t.Fatal("a region is used that is ending")
 			}
 			in.leave()
-			if <-k.ending; d.end(k.at) != nil {
+			if <-k.ending; waitsLater && d.end(k.at) != k.region {
+				t.Fatal("a caller that gave up is told that there was no region")
+			}
+			if k.giveUp() || d.end(k.at) != nil {
 				t.Fatal("a region is there that is over")
 			}
 			all = slices.Delete(all, i, i+1)

@@ -2,6 +2,7 @@ package window
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // elements as plain memory: a loop over many takes a tenth of the time of so many atomic steps, and elements of more
 // than 8 bytes have none. The two exclude each other. A rank that shares the memory counts itself in a word of its own
 // (users), and then looks at the word of the memory (alone); one that wants it alone sets that, and then waits until no
-// rank of the host shares any memory of the window.
+// rank of the host shares any memory of the window. Both words say which rank the others wait for, and whether it lives.
 
 // Guard lets the caller update elements of one rank between Begin and End: by atomic steps, or alone. It neither waits
 // nor panics meanwhile.
@@ -35,12 +36,15 @@ const (
 
 // guard is a part's words for Guard.
 type guard struct {
-	alone *atomic.Uint64 // 1: a rank has the memory of the part's rank alone
+	alone *atomic.Uint64 // which rank has the memory of the part's rank alone: its place plus 1; 0: none
 	users *atomic.Uint64 // goroutines of the part's rank that share the memory of a rank
 }
 
 // guards finds the words: of the board, or of this rank if it has none.
 func (w *Window) guards() {
+	if w.board != nil {
+		w.findWords()
+	}
 	for _, p := range w.near {
 		if p.alone, p.users = &w.alone, &w.users; w.board != nil {
 			p.alone, p.users = p.word(lineAlone), p.word(lineUsers)
@@ -69,7 +73,18 @@ func (p *part) enter() bool {
 	return false
 }
 
-func (p *part) begin() bool { return p.alone.CompareAndSwap(0, 1) }
+func (p *part) begin() bool { return p.alone.CompareAndSwap(0, uint64(p.w.own.place)+1) }
+
+// holder is the rank that has the memory alone; nil: none has.
+func (p *part) holder() *part {
+	alone := p.alone.Load()
+	for _, other := range p.w.here {
+		if uint64(other.place)+1 == alone {
+			return other
+		}
+	}
+	return nil
+}
 
 func (p *part) unused() bool { return p.users.Load() == 0 }
 
@@ -82,13 +97,13 @@ func (p *part) Worth(n int) bool { return p.w.Worth(n) }
 // Begin implements Guard. It waits.
 func (p *part) Begin(alone bool) error {
 	if !alone {
-		return p.until(p.enter)
+		return p.until(p.enter, p.holder)
 	}
-	if err := p.until(p.begin); err != nil {
+	if err := p.until(p.begin, p.holder); err != nil {
 		return err
 	}
 	for _, other := range p.w.here {
-		if err := p.until(other.unused); err != nil {
+		if err := p.until(other.unused, func() *part { return other }); err != nil {
 			p.alone.Store(0)
 			return err
 		}
@@ -105,29 +120,38 @@ func (p *part) End(alone bool) {
 	}
 }
 
-// until returns when f has reported true. The error is that it may never.
-func (p *part) until(f func() bool) error {
+// until returns when f has reported true, which waits for the rank that by returns. The error is that this rank has
+// failed.
+func (p *part) until(f func() bool, by func() *part) error {
 	for looks := 0; !f(); looks++ {
 		if looks%1024 != 1023 {
 			continue
 		}
-		if err := p.abandoned(); err != nil {
-			return err
+		if other := by(); other != nil && other.dead() {
+			return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "%w", &halfDone{other.rank})
 		}
 		time.Sleep(time.Microsecond) // a rank has lost its CPU
 	}
 	return nil
 }
 
-// abandoned reports why other ranks may never leave the memory: one has failed, which may be in there.
-func (p *part) abandoned() error {
-	if p.w.board == nil {
-		return nil
+// dead reports whether the rank of p makes no call any more.
+func (p *part) dead() bool {
+	w := p.w
+	if w.board == nil {
+		return false // the rank is this one
 	}
-	if i, _ := p.w.board.Failed(); i < 0 {
-		return nil
-	}
-	return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "a rank has failed that may have been updating the elements")
+	w.watch()
+	i, _ := w.board.Failed()
+	return i == p.place || w.group.Engine.Gone(w.group.ToWorld(p.rank)) != nil
+}
+
+// halfDone is the error of an update of elements that a rank of the window was updating when it failed.
+type halfDone struct{ rank int }
+
+func (e *halfDone) Error() string {
+	return fmt.Sprintf("rank %d has failed while it updated elements there, which may be half done; free the window",
+		e.rank)
 }
 
 // impatient is a Guard that does not wait, for requests, which are handled under the engine's lock.
@@ -137,28 +161,29 @@ type impatient struct{ *part }
 func (p impatient) Begin(alone bool) error {
 	if !alone {
 		if !p.enter() {
-			return p.busy()
+			return p.busy(p.holder())
 		}
 		return nil
 	}
 	if !p.begin() {
-		return p.busy()
+		return p.busy(p.holder())
 	}
 	for _, other := range p.w.here {
 		for looks := 0; !other.unused(); looks++ {
 			if looks == aloneLooks {
 				p.alone.Store(0)
-				return p.busy()
+				return p.busy(other)
 			}
 		}
 	}
 	return nil
 }
 
-// busy is why the memory cannot be had: later it can, or never.
-func (p impatient) busy() error {
-	if err := p.abandoned(); err != nil {
-		return err
+// busy is why the memory cannot be had, in which another rank is, or nil, if that has left by now: later it can, or
+// never.
+func (p impatient) busy(other *part) error {
+	if other != nil && p.w.board != nil && p.w.served.lost(other) {
+		return &halfDone{other.rank}
 	}
 	return errBusy
 }
@@ -166,22 +191,21 @@ func (p impatient) busy() error {
 var errBusy = errors.New("another rank is in the memory")
 
 // combine is Updater's for memory of this rank, which is dst from byte at on, and a request. ok: there is such an
-// operator. busy: it is to be called again, since another rank is in the memory, or the device works.
-func (w *Window) combine(op uint8, at int64, dst, src, before []byte) (ok, busy bool) {
+// operator. With an error nothing has been done: errBusy, since another rank is in the memory, or *halfDone. It is
+// errBusy also while the device works.
+func (w *Window) combine(op uint8, at int64, dst, src, before []byte) (ok bool, err error) {
 	if w.device != nil {
 		return w.served.steps.update(w, op, at, len(dst), src, before)
 	}
-	ok, err := w.update.Update(op, dst, src, before, impatient{w.own})
-	return ok && err == nil, err == errBusy
+	return w.update.Update(op, dst, src, before, impatient{w.own})
 }
 
 // swap is likewise Updater's Swap.
-func (w *Window) swap(at int64, dst, src, before []byte) (ok, busy bool) {
+func (w *Window) swap(at int64, dst, src, before []byte) (ok bool, err error) {
 	if w.device != nil {
 		return w.served.steps.swap(w, at, src, before)
 	}
-	ok, err := w.update.Swap(dst, src, before, impatient{w.own})
-	return ok && err == nil, err == errBusy
+	return w.update.Swap(dst, src, before, impatient{w.own})
 }
 
 // Update is Updater's for memory of a rank that is mapped here.

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/layout"
+	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
 
@@ -107,47 +108,154 @@ func (a *aim) straight(elem int) (first int64, ok bool) {
 	return a.first + at/e, one && at%e == 0 && a.Size()%e == 0
 }
 
-// PutLayout writes src to what a layout names at a rank, whose displacement 0 is element at. Both have one size.
-func (w *Window) PutLayout(ctx context.Context, op string, src Strewn, rank int, at int64, to *layout.Type) error {
+// PutLayout writes src to what a layout names at a rank, whose displacement 0 is element at. Both have one size. start:
+// it returns the request of StartPut, or nil if src is the caller's again.
+func (w *Window) PutLayout(ctx context.Context, op string, src Strewn, rank int, at int64, to *layout.Type,
+	start bool) (*pml.Request, error) {
 	a, err := w.aim(ctx, op, rank, at, to)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if a.far == nil {
 		copyStrewn(&a.Strewn, &src)
-		return nil
+		return nil, nil
 	}
 	first, straight := a.straight(w.elem)
-	if run, one := src.run(); one && straight {
-		return w.Put(ctx, op, a.far, rank, first, run)
+	switch run, one := src.run(); {
+	case !one || !straight:
+	case start:
+		return w.StartPut(ctx, op, a.far, rank, first, run)
+	default:
+		return nil, w.Put(ctx, op, a.far, rank, first, run)
 	}
-	return w.inBatches(&a, true, 1, func(b *batch) error { return w.tellBatch(ctx, op, &a, rma.Put, 0, b, &src) })
+	return nil, w.inBatches(&a, true, 1, func(b *batch) error { return w.tellBatch(ctx, op, &a, rma.Put, 0, b, &src) })
 }
 
 // GetLayout is PutLayout the other way. Unless dst and the elements of a rank that is asked are one run each, it
 // returns when dst has them.
-func (w *Window) GetLayout(ctx context.Context, op string, dst Strewn, rank int, at int64, from *layout.Type) error {
+func (w *Window) GetLayout(ctx context.Context, op string, dst Strewn, rank int, at int64, from *layout.Type,
+	start bool) (*pml.Request, error) {
 	a, err := w.aim(ctx, op, rank, at, from)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if a.far == nil {
 		copyStrewn(&dst, &a.Strewn)
-		return nil
+		return nil, nil
 	}
 	first, straight := a.straight(w.elem)
-	if run, one := dst.run(); one && straight {
-		return w.Get(ctx, op, a.far, rank, first, run)
+	switch run, one := dst.run(); {
+	case !one || !straight:
+	case start:
+		return w.StartGet(ctx, op, a.far, rank, first, run)
+	default:
+		return nil, w.Get(ctx, op, a.far, rank, first, run)
 	}
-	return w.inBatches(&a, false, 1, func(b *batch) error {
-		want := rma.Request{Kind: rma.Get, At: a.first, N: a.n, Runs: uint16(len(b.table()))}
-		data := b.s.in[:b.n]
-		if err := w.askWithin(ctx, op, rank, &want, b.table(), data); err != nil {
+	r := reads{w: w, ctx: ctx, op: op, a: &a, dst: &dst, room: w.remote(rank).asks}
+	if err := w.inBatches(&a, false, 1, r.ask); err != nil {
+		r.abandon()
+		return nil, err
+	}
+	for len(r.under) > 0 {
+		if err := r.collect(); err != nil {
+			r.abandon()
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// readsMost is how many reads GetLayout has under way.
+const readsMost = 16
+
+// reads are the requests of a GetLayout that are under way, oldest first. Each has an element of room.
+type reads struct {
+	w     *Window
+	ctx   context.Context
+	op    string
+	a     *aim
+	dst   *Strewn
+	room  chan struct{}
+	under []read
+}
+
+type read struct {
+	want    rma.Request
+	s       *scratch // of the answer
+	m       *pml.Request
+	from, n int64 // as in batch
+}
+
+// ask sends the request of a batch. It waits for a place in room only while it has none: others may wait likewise.
+func (r *reads) ask(b *batch) error {
+	for free := false; !free; {
+		if len(r.under) == 0 {
+			if err := enter(r.ctx, r.room); err != nil {
+				return r.w.wrap(r.op, r.a.rank, err)
+			}
+			break
+		}
+		if len(r.under) < readsMost {
+			select {
+			case r.room <- struct{}{}:
+				free = true
+				continue
+			default:
+			}
+		}
+		if err := r.collect(); err != nil {
 			return err
 		}
-		dst.unpack(data, b.from)
-		return nil
-	})
+	}
+	w, to := r.w, r.w.group.ToWorld(r.a.rank)
+	t := read{want: rma.Request{Kind: rma.Get, At: r.a.first, N: r.a.n, Runs: uint16(len(b.table())),
+		Slot: w.slot(tagAnswers)}, s: w.take(), from: b.from, n: b.n}
+	t.m = w.group.Engine.Irecv(nil, w.messages(), to, t.want.Slot, t.s.in[:])
+	sent, err := w.tellRequest(r.ctx, r.op, r.a.rank, &t.want, b.table())
+	if sent {
+		r.under = append(r.under, t)
+		return err
+	}
+	t.m.Cancel()
+	t.m.Wait()
+	w.give(t.s, r.room)
+	return err
+}
+
+// collect waits for the answer to the oldest request. With an error the request may be under way still.
+func (r *reads) collect() error {
+	t, w := r.under[0], r.w
+	if err := t.m.Await(r.ctx); err != nil {
+		return w.wrap(r.op, r.a.rank, err)
+	}
+	r.under = r.under[1:]
+	defer w.give(t.s, r.room)
+	st, err := t.m.Wait()
+	if err != nil {
+		return w.wrap(r.op, r.a.rank, err)
+	}
+	data := t.s.out[:elementsMost][:t.n]
+	if err := w.answered(r.op, r.a.rank, &t.want, t.s.in[:st.Bytes], data); err != nil {
+		return err
+	}
+	r.dst.unpack(data, t.from)
+	return nil
+}
+
+// abandon leaves what is under way to the background.
+func (r *reads) abandon() {
+	for _, t := range r.under {
+		r.w.later(t.m, func() { r.w.give(t.s, r.room) })
+	}
+}
+
+// toDevice has a rank be asked whose device makes the atomic steps, though its memory is mapped here.
+func (w *Window) toDevice(a *aim) {
+	if a.far == nil && w.nic {
+		if r := w.remote(a.rank); w.stepsByDevice(r) {
+			a.far = r
+		}
+	}
 }
 
 // AccumulateLayout combines src with what a layout names at a rank, as PutLayout writes it. Both consist of whole
@@ -158,11 +266,7 @@ func (w *Window) AccumulateLayout(ctx context.Context, call string, op uint8, sr
 	if err != nil {
 		return err
 	}
-	if a.far == nil && w.nic {
-		if r := w.remote(rank); w.stepsByDevice(r) {
-			a.far = r
-		}
-	}
+	w.toDevice(&a)
 	first, straight := a.straight(w.elem)
 	if run, one := src.run(); one && straight && a.far != nil {
 		return w.Accumulate(ctx, call, a.far, rank, first, op, run)
@@ -177,6 +281,46 @@ func (w *Window) AccumulateLayout(ctx context.Context, call string, op uint8, sr
 			err = w.Update(call, rank, op, a.Mem[at:at+n], data[before:before+n], nil)
 			return err == nil
 		})
+		return err
+	})
+}
+
+// GetAccumulateLayout is AccumulateLayout that leaves the elements as they were in result. src has no Type if the
+// operator does not use it.
+func (w *Window) GetAccumulateLayout(ctx context.Context, call string, op uint8, src, result Strewn, rank int, at int64,
+	to *layout.Type) error {
+	a, err := w.aim(ctx, call, rank, at, to)
+	if err != nil {
+		return err
+	}
+	w.toDevice(&a)
+	was := w.take()
+	defer w.scratch.Put(was)
+	return w.inBatches(&a, true, w.elem, func(b *batch) (err error) {
+		elements := b.s.out[rma.RequestSize:][:len(b.table())]
+		var data []byte
+		if src.Type != nil {
+			elements = elements[:len(elements)+int(b.n)]
+			data = elements[len(b.table()):]
+			src.pack(data, b.from)
+		}
+		before := was.in[:b.n]
+		if a.far != nil {
+			want := rma.Request{Kind: rma.Fetch, Op: op, At: a.first, N: a.n, Runs: uint16(len(b.table()))}
+			err = w.askWithin(ctx, call, rank, &want, elements, before)
+		} else {
+			b.table().Each(func(at, n, from int64) bool {
+				var piece []byte
+				if data != nil {
+					piece = data[from:][:n]
+				}
+				err = w.Update(call, rank, op, a.Mem[at:at+n], piece, before[from:][:n])
+				return err == nil
+			})
+		}
+		if err == nil {
+			result.unpack(before, b.from)
+		}
 		return err
 	})
 }
@@ -281,7 +425,7 @@ func (w *Window) tellBatch(ctx context.Context, call string, a *aim, kind rma.Ki
 	src.pack(elements[len(b.table()):], b.from)
 	sent, err := w.tellRequest(ctx, call, a.rank, &want, elements)
 	if sent {
-		w.began(a.far, nil)
+		w.began(a.far)
 	}
 	return err
 }
@@ -290,27 +434,26 @@ func (w *Window) tellBatch(ctx context.Context, call string, a *aim, kind rma.Ki
 func (s *served) handleRuns(source int32, r *rma.Request, mem []byte, inside bool, elements []byte) (again bool) {
 	table, elements := rma.Runs(elements[:r.Runs]), elements[r.Runs:]
 	unit := 1
-	if r.Kind == rma.Update {
+	if r.Kind == rma.Update || r.Kind == rma.Fetch {
 		unit = s.w.elem
 	}
 	n, ok := table.Check(int64(len(mem)), elementsMost, unit)
 	if r.Kind == rma.Get {
-		switch {
-		case !inside:
-			s.answer(source, r.Slot, rma.Outside, 0)
-		case !ok || len(elements) > 0:
-			s.answer(source, r.Slot, rma.Senseless, 0)
-		default:
+		if ok = ok && len(elements) == 0; inside && ok {
 			out := s.out[rma.AnswerSize:]
 			table.Each(func(at, n, before int64) bool {
 				copy(out[before:], mem[at:at+n])
 				return true
 			})
-			s.answer(source, r.Slot, rma.Done, int(n))
 		}
+		s.answer(source, r.Slot, s.verdict(r, inside, ok, nil), int(n))
 		return false
 	}
-	ok = ok && n == int64(len(elements))
+	ok = ok && (n == int64(len(elements)) || r.Kind == rma.Fetch && len(elements) == 0)
+	if r.Kind == rma.Fetch && s.fetched == nil {
+		s.fetched = make([]byte, elementsMost)
+	}
+	var err error
 	if inside && ok {
 		table.Each(func(at, n, before int64) bool {
 			if r.Kind == rma.Put {
@@ -320,17 +463,30 @@ func (s *served) handleRuns(source int32, r *rma.Request, mem []byte, inside boo
 			if before < s.handled {
 				return true
 			}
-			ok, again = s.w.combine(r.Op, s.offset(r)+at, mem[at:at+n], elements[before:before+n], nil)
-			if again {
+			var src, was []byte
+			if len(elements) > 0 {
+				src = elements[before:][:n]
+			}
+			if r.Kind == rma.Fetch {
+				was = s.fetched[before:][:n]
+			}
+			if ok, err = s.w.combine(r.Op, s.offset(r)+at, mem[at:at+n], src, was); err == errBusy {
 				s.handled = before
 			}
-			return ok
+			return ok && err == nil
 		})
-		if again {
+		if err == errBusy {
 			return true
 		}
 	}
 	s.handled = 0
-	s.check(source, inside, ok)
+	if r.Kind != rma.Fetch {
+		s.note(source, r, inside, ok, err)
+		return false
+	}
+	if ok {
+		copy(s.out[rma.AnswerSize:], s.fetched[:n])
+	}
+	s.answer(source, r.Slot, s.verdict(r, inside, ok, err), int(n))
 	return false
 }

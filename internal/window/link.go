@@ -43,7 +43,7 @@ func (s *served) lend(source, slot int32) {
 	s.port.Lend(source, own.mem, func(l pml.Lent) {
 		m := rma.Region{Count: own.count, Addr: l.Addr, Key: l.Key, Reads: l.Reads, Writes: l.Writes, Steps: l.Steps,
 			ByDevice: l.ByDevice, Notes: l.Notes}
-		s.answer(source, slot, rma.Done, len(m.Append(s.out[rma.AnswerSize:rma.AnswerSize])))
+		s.answer(source, slot, rma.Answer{}, len(m.Append(s.out[rma.AnswerSize:rma.AnswerSize])))
 	})
 }
 

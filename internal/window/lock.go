@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -17,13 +18,24 @@ import (
 const (
 	lineAlone   = rma.Words     // behind those words: see guard.go
 	lineUsers   = rma.Words + 1 // likewise
-	linesOfLock = int(rma.Words) + 2
+	lineFences  = rma.Words + 2 // see meetAll
+	lineHeld    = rma.Words + 3 // of rank 0: see heldBack
+	linesOfRank = int(rma.Words) + 4
 )
 
-// linesEach is how many lines a rank has, of so many: those of its lock, and of the signals that it gets (pscw.go).
-func linesEach(members int) int { return linesOfLock + int(signals)*linesOfSignal(members) }
+// linesEach is how many lines a rank has, of so many: these, and those of the signals that it gets (signals.go).
+func linesEach(members int) int { return linesOfRank + linesOfSignals(members) }
 
-func (p *part) word(i rma.Word) *atomic.Uint64 { return &p.w.board.Lines[p.lines+int(i)].Word }
+func (p *part) word(i rma.Word) *atomic.Uint64 { return p.words[i] }
+
+// findWords finds the words of each rank that is mapped, if there is a board.
+func (w *Window) findWords() {
+	for _, p := range w.near {
+		for i := range p.words {
+			p.words[i] = &w.board.Lines[p.lines+i].Word
+		}
+	}
+}
 
 // Load implements rma.Memory.
 func (p *part) Load(i rma.Word) uint64 { return p.word(i).Load() }
@@ -36,6 +48,9 @@ func (p *part) Add(i rma.Word) uint64 {
 	}
 	return n
 }
+
+// Take implements rma.Memory.
+func (p *part) Take(from uint64) bool { return p.word(rma.Next).CompareAndSwap(from, from+1) }
 
 // enter takes a ticket for a lock of mapped memory, and has the lock if its turn has come already.
 func (w *Window) enter(rank int, mode rma.Mode) (ticket uint64, had bool) {
@@ -52,9 +67,15 @@ func (w *Window) enter(rank int, mode rma.Mode) (ticket uint64, had bool) {
 func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, ticket uint64) error {
 	m := w.parts[rank]
 	line := m.lines + int(rma.Turn(mode))
-	err := w.await(ctx, line, ticket, noRanks)
+	var err error
+	var failed *pml.PeerError
+	if !w.board.Spin(line, ticket) {
+		err = w.await(ctx, line, ticket, noRanks)
+	}
 	if err == nil {
 		rma.Entered(m, mode)
+	} else if errors.As(err, &failed) {
+		return w.lockLost(op, rank, w.group.RankOf(int32(failed.Rank)), failed.Err)
 	} else if ctx != nil && ctx.Err() != nil {
 		w.background(op, func() error {
 			if err := w.await(nil, line, ticket, noRanks); err != nil {
@@ -68,6 +89,17 @@ func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, t
 	return err
 }
 
+// lockLost is the error of a call that waits for a lock which a rank may have had that has failed, or returned, which
+// is why then.
+func (w *Window) lockLost(op string, rank, who int, why error) error {
+	if why == pml.ErrReturned {
+		return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d %w, and may have had the lock; it must call Unlock, or "+
+			"UnlockAll, before it returns", who, why)
+	}
+	return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d has failed, and may have had the lock; no rank waits for it "+
+		"any more", who)
+}
+
 // note notes that this rank has the lock of mapped memory.
 func (w *Window) note(rank int) {
 	w.parts[rank].access.Store(accessLocked)
@@ -76,16 +108,38 @@ func (w *Window) note(rank int) {
 // noRanks is for a wait for a word that any member may raise: one that has returned has said whether it will.
 var noRanks = []int32{}
 
-// await returns when a word is at least so much. from are ranks of the world that have still to raise it: the wait ends
-// if one of them is gone, and not if another one is. For noRanks the failure of any member ends it.
+// sleep returns when a word is at least so much, for which the caller has waited by Spin, or may be. lacks returns the
+// ranks of the window that have still to do what the caller waits for. The wait ends if one of them is gone: it is the
+// first one of left, and the error names it.
+func (w *Window) sleep(ctx context.Context, op string, line int, least uint64, lacks func() []int32) (left []int32,
+	err error) {
+	if left = lacks(); len(left) == 0 {
+		return nil, nil
+	}
+	from := make([]int32, len(left))
+	for i, r := range left {
+		from[i] = int32(w.group.ToWorld(int(r)))
+	}
+	if err = w.await(ctx, line, least, from); err == nil {
+		return nil, nil
+	}
+	left = lacks()
+	var failed *pml.PeerError
+	if errors.As(err, &failed) && !slices.ContainsFunc(left, func(r int32) bool { return w.isGone(r, failed) }) {
+		return nil, nil // it has done that, and was gone then
+	}
+	return w.goneFirst(op, left, err)
+}
+
+// await returns when a word is at least so much. from are ranks of the world that have still to raise it, or another word
+// that the caller waits for: the wait ends if one of them is gone, and not if another one is. For noRanks the failure of
+// any member ends it.
 func (w *Window) await(ctx context.Context, line int, least uint64, from []int32) error {
 	word := &w.board.Lines[line].Word
 	if word.Load() >= least {
 		return nil
 	}
-	if !w.watched.Swap(true) {
-		w.board.WatchAll()
-	}
+	w.watch()
 	// One goroutine at a time sleeps at the board, and none once a member has failed. Others look now and then.
 	const most = time.Millisecond
 	for wait := time.Microsecond; ; wait = min(2*wait, most) {
@@ -112,10 +166,23 @@ func (w *Window) await(ctx context.Context, line int, least uint64, from []int32
 	}
 }
 
+// watch has this rank hear of the end of each member, from now on.
+func (w *Window) watch() {
+	if !w.watched.Swap(true) {
+		w.board.WatchAll()
+	}
+}
+
 // Lock opens an epoch at a rank; §12.5.3. If ctx ends first, the lock is let go when it comes.
 func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) error {
+	if w.lockShort(ctx, rank, mode) {
+		return nil
+	}
 	var ticket uint64
 	had := false
+	if w.mapped && mode == rma.Exclusive && w.heldBack().Load() != 0 {
+		w.standBack(ctx)
+	}
 	err := w.change(op, rank, func(e *rma.Epochs) error {
 		if err := e.Lock(int32(rank), mode); err != nil {
 			return err
@@ -177,9 +244,14 @@ func (w *Window) locked(ctx context.Context, op string, get func() error, releas
 
 // Unlock ends the epoch of Lock at a rank. If ctx ends first, the lock is let go when the rank answers.
 func (w *Window) Unlock(ctx context.Context, rank int) error {
+	if w.unlockShort(rank) {
+		return nil
+	}
 	var mode rma.Mode
 	err := w.change("Unlock", rank, func(e *rma.Epochs) (err error) {
-		mode, err = e.Unlock(int32(rank))
+		if mode, err = e.Unlock(int32(rank)); err == nil && w.mapped && e.None() {
+			w.short.Store(shortNone)
+		}
 		return err
 	})
 	if err != nil {
@@ -234,9 +306,10 @@ func (w *Window) LockAll(ctx context.Context) error {
 		return nil
 	})
 	if len(has) > 0 {
+		late := has // has itself stays off the heap
 		w.background("", func() error {
 			var errs []error
-			for _, rank := range has {
+			for _, rank := range late {
 				errs = append(errs, w.giveUp(op, rank))
 			}
 			return errors.Join(errs...)
@@ -245,23 +318,69 @@ func (w *Window) LockAll(ctx context.Context) error {
 	return w.wrap(op, ranks.Undefined, err)
 }
 
-// acquireAll gets a shared lock of each rank, or none.
+// acquireAll gets a shared lock of each rank, or none. It waits for a lock only while it has no other one: a rank with
+// an exclusive lock of one rank may wait for the lock of another one, and neither would ever go on.
 func (w *Window) acquireAll(ctx context.Context, op string) error {
-	for i := range w.parts {
-		if ctx != nil && ctx.Err() != nil {
-			w.leaveAll(i)
-			return ctx.Err()
+	if ctx != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	has := -1
+	for waits := 1; ; waits++ {
+		if has = w.tryAll(has); has < 0 {
+			return nil
 		}
-		ticket, had := w.enter(i, rma.Shared)
-		if had {
-			continue
+		if waits == waitsInTurn {
+			w.heldBack().Add(1)
+			defer w.heldBack().Add(^uint64(0))
 		}
-		if err := w.turn(ctx, op, i, rma.Shared, ticket); err != nil {
-			w.leaveAll(i)
-			return err
+		if ticket, had := w.enter(has, rma.Shared); !had {
+			if err := w.turn(ctx, op, has, rma.Shared, ticket); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+}
+
+// tryAll gets a shared lock of each rank, where the caller has the lock of one, or none (-1). If a lock cannot be had
+// at once, it gets none, lets that one go, and returns the rank; -1: it has got all.
+func (w *Window) tryAll(has int) (busy int) {
+	for i, p := range w.parts {
+		if i == has {
+			continue
+		}
+		if rma.TryEnter(p, rma.Shared) {
+			rma.Entered(p, rma.Shared)
+			continue
+		}
+		w.leaveAll(i)
+		if has > i {
+			rma.Leave(w.parts[has], rma.Shared)
+		}
+		return i
+	}
+	return -1
+}
+
+// A LockAll that has waited for several locks, and has always found another one taken, has ranks that ask for exclusive
+// locks stand back for a while. A rank that has a lock does not, nor does any rank for long: LockAll may wait for a lock
+// whose holder waits for that rank.
+const (
+	waitsInTurn = 3
+	standsBack  = 10 * time.Millisecond
+)
+
+// heldBack counts the calls of LockAll that have other ranks stand back.
+func (w *Window) heldBack() *atomic.Uint64 { return w.parts[0].word(lineHeld) }
+
+// standBack returns when no LockAll has ranks stand back, or this rank must not any more.
+func (w *Window) standBack(ctx context.Context) {
+	began := time.Now()
+	for wait := time.Microsecond; w.heldBack().Load() != 0 && time.Since(began) < standsBack; wait *= 2 {
+		if w.holdsLocks() || ctx != nil && ctx.Err() != nil {
+			return
+		}
+		time.Sleep(wait)
+	}
 }
 
 // leaveAll lets the shared locks of the first ranks go.
@@ -292,7 +411,8 @@ func (w *Window) UnlockAll(ctx context.Context) error {
 	if ctx == nil {
 		return w.letGo(op, has)
 	}
-	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op, has) })
+	late := has // likewise
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.letGo(op, late) })
 }
 
 // takeLocks is called when the epoch of LockAll ends: it returns the ranks whose locks LockAll has got by request.

@@ -60,9 +60,12 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 			w.parts = append(w.parts, w.near[rank])
 		}
 		w.board.Holds = w.holdsLocks
+		w.short.Store(shortNone)
 	}
 	w.guards()
-	if !w.mapped {
+	if w.mapped {
+		w.findSlots()
+	} else {
 		w.nic = s.NIC
 		w.serve() // before any rank hears that the window is made
 	}

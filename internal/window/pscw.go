@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
@@ -13,7 +12,8 @@ import (
 )
 
 // Epochs of groups; §12.5.2. Post and Complete give a signal to each rank of a group, which Start and Wait there take.
-// It is a message, or a bit on the board: a rank gives one to another again only when that has taken the last one.
+// It is a message, or a change of a word (signals.go): a rank gives one to another again only when that has taken the
+// last one.
 
 type signal uint8
 
@@ -25,33 +25,8 @@ const (
 
 func (s signal) tag() int32 { return [...]int32{tagPost, tagComplete}[s] }
 
-// A rank that gets a signal has a line which counts those that have come, and others with a bit for each member.
-func linesOfSignal(members int) int { return 1 + (members+63)/64 }
-
-// arrivals is the line that counts the signals of a kind that p's rank gets.
-func (p *part) arrivals(s signal) int {
-	return p.lines + linesOfLock + int(s)*linesOfSignal(len(p.w.parts))
-}
-
-// bit is what from's rank sets to give p's rank a signal.
-func (p *part) bit(s signal, from *part) (word *atomic.Uint64, mask uint64) {
-	return &p.w.board.Lines[p.arrivals(s)+1+from.place/64].Word, 1 << (from.place % 64)
-}
-
-// tell gives a signal to each rank of a group. No rank waits for a receiver.
-func (w *Window) tell(ctx context.Context, op string, s signal, group []int32) error {
-	if w.mapped {
-		me := w.parts[w.group.Rank]
-		for _, r := range group {
-			p := w.parts[r]
-			word, mask := p.bit(s, me)
-			word.Or(mask)
-			line := p.arrivals(s)
-			w.board.Lines[line].Word.Add(1) // behind the bit, which a rank looks for when this has changed
-			w.board.Wake(line)
-		}
-		return nil
-	}
+// send gives a signal to each rank of a group of a window that is not mapped. No rank waits for a receiver.
+func (w *Window) send(ctx context.Context, op string, s signal, group []int32) error {
 	var errs []error
 	for _, r := range group { // all of them: one that has failed is no reason for the others to wait
 		err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(int(r)), s.tag(), nil, pml.Standard)
@@ -60,18 +35,13 @@ func (w *Window) tell(ctx context.Context, op string, s signal, group []int32) e
 	return errors.Join(errs...)
 }
 
-// taken takes signals, and returns the ranks of a group whose signal has not come, in the place of the group. It does
+// taken takes messages, and returns the ranks of a group whose message has not come, in the place of the group. It does
 // not wait.
 func (w *Window) taken(op string, s signal, group []int32) (left []int32, err error) {
 	left = group[:0]
 	for i, r := range group {
-		came := false
-		if w.mapped {
-			if word, mask := w.parts[w.group.Rank].bit(s, w.parts[r]); word.Load()&mask != 0 {
-				word.And(^mask)
-				came = true
-			}
-		} else if came, err = w.look(op, s, int(r)); err != nil {
+		came, err := w.look(op, s, int(r))
+		if err != nil {
 			return append(left, group[i:]...), err
 		}
 		if !came {
@@ -90,40 +60,23 @@ func (w *Window) look(op string, s signal, rank int) (came bool, err error) {
 	return came, w.group.Wrap(op, rank, ranks.Undefined, err)
 }
 
-// hear returns when the signals of all ranks of a group have come. Otherwise left are those of which none has, in the
-// place of the group: ctx has ended, or the first of them is gone.
-func (w *Window) hear(ctx context.Context, op string, s signal, group []int32) (left []int32, err error) {
-	if !w.mapped {
-		for i, r := range group {
-			_, err := w.group.Engine.Recv(ctx, w.messages(), w.group.ToWorld(int(r)), s.tag(), nil)
-			if err != nil {
-				return group[i:], w.group.Wrap(op, int(r), ranks.Undefined, err)
-			}
-		}
-		return nil, nil
-	}
-	line := w.parts[w.group.Rank].arrivals(s)
-	for {
-		count := w.board.Lines[line].Word.Load()
-		if group, _ = w.taken(op, s, group); len(group) == 0 {
-			return nil, nil
-		}
-		from := make([]int32, len(group))
-		for i, r := range group {
-			from[i] = int32(w.group.ToWorld(int(r)))
-		}
-		if err := w.await(ctx, line, count+1, from); err != nil {
-			return w.goneFirst(op, group, err)
+// receive returns when the messages of all ranks of a group have come. Otherwise left are the ranks whose message has
+// not, in the place of the group: ctx has ended, or the first of them is gone.
+func (w *Window) receive(ctx context.Context, op string, s signal, group []int32) (left []int32, err error) {
+	for i, r := range group {
+		_, err := w.group.Engine.Recv(ctx, w.messages(), w.group.ToWorld(int(r)), s.tag(), nil)
+		if err != nil {
+			return group[i:], w.group.Wrap(op, int(r), ranks.Undefined, err)
 		}
 	}
+	return nil, nil
 }
 
 // goneFirst puts a rank of a group first that is gone, if one is, and names it in the error.
 func (w *Window) goneFirst(op string, group []int32, err error) ([]int32, error) {
-	var failed *pml.PeerError // of a member of the board: the engine may not know of it yet
-	at := slices.IndexFunc(group, func(r int32) bool {
-		return errors.As(err, &failed) && w.group.ToWorld(int(r)) == failed.Rank || w.gone(r) != nil
-	})
+	var failed *pml.PeerError
+	errors.As(err, &failed)
+	at := slices.IndexFunc(group, func(r int32) bool { return w.isGone(r, failed) })
 	if at < 0 {
 		return group, w.group.Wrap(op, ranks.Undefined, ranks.Undefined, err)
 	}
@@ -131,11 +84,18 @@ func (w *Window) goneFirst(op string, group []int32, err error) ([]int32, error)
 	return group, w.group.Wrap(op, int(group[0]), ranks.Undefined, err)
 }
 
-func (w *Window) gone(r int32) error { return w.group.Engine.Gone(w.group.ToWorld(int(r))) }
+// isGone reports whether a rank is gone. by may name it: of a member of the board the engine may not know it yet.
+func (w *Window) isGone(r int32, by *pml.PeerError) bool {
+	rank := w.group.ToWorld(int(r))
+	return by != nil && by.Rank == rank || w.group.Engine.Gone(rank) != nil
+}
 
 // Start opens an epoch for the ranks of a group, of the window, when each of them has called Post.
 func (w *Window) Start(ctx context.Context, group []int32) error {
 	const op = "Start"
+	if w.mapped {
+		return w.startMapped(ctx, op, group)
+	}
 	var due []int32 // without those that a Start has heard before
 	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
 		for _, r := range group {
@@ -148,11 +108,8 @@ func (w *Window) Start(ctx context.Context, group []int32) error {
 	if err != nil {
 		return err
 	}
-	left, err := w.hear(ctx, op, posted, due)
+	left, err := w.receive(ctx, op, posted, due)
 	if err == nil {
-		if w.mapped {
-			w.allow(group, accessStarted)
-		}
 		return w.change(op, ranks.Undefined, func(*rma.Epochs) error {
 			w.early = slices.DeleteFunc(w.early, func(r int32) bool { return slices.Contains(group, r) })
 			return nil
@@ -170,16 +127,12 @@ func (w *Window) Start(ctx context.Context, group []int32) error {
 	return err
 }
 
-// allow notes why operations at the ranks of a group are allowed, in mapped memory.
-func (w *Window) allow(group []int32, access uint32) {
-	for _, r := range group {
-		w.parts[r].access.Store(access)
-	}
-}
-
 // Complete ends the epoch of Start. If ctx ends first, that goes on in the background: other ranks wait for it.
 func (w *Window) Complete(ctx context.Context) error {
 	const op = "Complete"
+	if w.mapped {
+		return w.completeMapped(op)
+	}
 	var group []int32
 	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) (err error) {
 		group, err = e.Complete()
@@ -187,10 +140,6 @@ func (w *Window) Complete(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
-	}
-	if w.mapped { // where the operations are over
-		w.allow(group, accessNone)
-		return w.tell(nil, op, completed, group)
 	}
 	if ctx == nil {
 		return w.finishGroup(op, group)
@@ -205,32 +154,38 @@ func (w *Window) finishGroup(op string, group []int32) (err error) {
 			err = failed
 		}
 	}
-	return errors.Join(err, w.tell(nil, op, completed, group))
+	return errors.Join(err, w.send(nil, op, completed, group))
 }
 
 // Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank.
 func (w *Window) Post(ctx context.Context, group []int32) error {
 	const op = "Post"
+	if w.mapped {
+		return w.postMapped(op, group)
+	}
 	if err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error { return e.Post(group) }); err != nil {
 		return err
 	}
-	return w.tell(ctx, op, posted, group)
+	return w.send(ctx, op, posted, group)
 }
 
 // Wait ends the epoch of Post when the ranks of its group have called Complete, or are gone.
 func (w *Window) Wait(ctx context.Context) error {
-	_, err := w.wait(ctx, "Wait", w.hear)
+	if w.mapped {
+		_, err := w.waitMapped(ctx, "Wait", true)
+		return err
+	}
+	_, err := w.wait(ctx, "Wait", w.receive)
 	return err
 }
 
 // Test is Wait that does not wait. It reports whether the epoch is over.
 func (w *Window) Test() (bool, error) {
+	if w.mapped {
+		return w.waitMapped(nil, "Test", false)
+	}
 	return w.wait(nil, "Test", func(_ context.Context, op string, s signal, group []int32) ([]int32, error) {
-		left, err := w.taken(op, s, group)
-		if err == nil && len(left) > 0 && w.mapped { // the engine goes on, and asks a rank whether it has returned
-			_, err = w.look(op, s, int(left[0]))
-		}
-		return left, err
+		return w.taken(op, s, group)
 	})
 }
 

@@ -2,7 +2,6 @@ package window
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 
 	"github.com/gorun-mpi/mpi/pml"
@@ -19,12 +18,12 @@ type served struct {
 	port    *pml.Window
 	lock    rma.Queue
 	broken  rma.Answer     // a rank is gone that had the lock: no rank gets it any more; Done: none is
-	by      int32          // which
 	gone    map[int32]bool // ranks of the world that have failed: what they have sent before is not handled
 	origins map[int32]*origin
 	spare   *origin // for reuse; nil: none
 	out     []byte  // an answer that is being made
-	handled int64   // bytes of an Update with runs that is handled again: its rank's elements in these are updated
+	handled int64   // bytes of an Update or Fetch with runs that is handled again: the elements in these are updated
+	fetched []byte  // of such a Fetch, the elements as they were; of elementsMost bytes, or nil
 	steps   steps   // that the device makes for the request that is handled
 }
 
@@ -78,65 +77,51 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.Info:
 		s.lend(source, r.Slot)
 	case rma.Put:
-		s.check(source, inside, len(elements) == len(mem))
+		s.note(source, &r, inside, len(elements) == len(mem), nil)
 		if inside && len(elements) == len(mem) {
 			copy(mem, elements)
 		}
 	case rma.PutAlone: // one that is outside is received into no memory, so that its sender goes on
-		s.check(source, inside, true)
+		s.note(source, &r, inside, true, nil)
 		if o := s.moves(source); o != nil {
 			s.port.Recv(int(source), r.Slot, mem, in.during(o))
 		}
 	case rma.Get:
-		s.check(source, inside, true)
+		s.note(source, &r, inside, true, nil)
 		if o := s.moves(source); o != nil {
 			s.port.Send(int(source), r.Slot, mem, in.during(o))
 		}
 	case rma.Update:
 		ok := len(elements) == len(mem)
 		if inside && ok {
-			if ok, again = s.w.combine(r.Op, s.offset(&r), mem, elements, nil); again {
+			if ok, err = s.w.combine(r.Op, s.offset(&r), mem, elements, nil); err == errBusy {
 				return true
 			}
 		}
-		s.check(source, inside, ok)
+		s.note(source, &r, inside, ok, err)
 	case rma.Fetch:
 		ok := (len(elements) == len(mem) || len(elements) == 0) && len(mem) <= elementsMost
 		if inside && ok {
-			if ok, again = s.w.combine(r.Op, s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
+			if ok, err = s.w.combine(r.Op, s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
 				return true
 			}
 		}
-		switch {
-		case !inside:
-			s.answer(source, r.Slot, rma.Outside, 0)
-		case !ok:
-			s.answer(source, r.Slot, rma.Senseless, 0)
-		default:
-			s.answer(source, r.Slot, rma.Done, len(mem))
-		}
+		s.answer(source, r.Slot, s.verdict(&r, inside, ok, err), len(mem))
 	case rma.Swap:
 		ok := r.N == 1 && len(elements) == 2*len(mem) && len(mem) <= 8
 		if inside && ok {
-			if ok, again = s.w.swap(s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); again {
+			if ok, err = s.w.swap(s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
 				return true
 			}
 		}
-		switch {
-		case !inside:
-			s.answer(source, r.Slot, rma.Outside, 0)
-		case !ok:
-			s.answer(source, r.Slot, rma.Senseless, 0)
-		default:
-			s.answer(source, r.Slot, rma.Done, len(mem))
-		}
+		s.answer(source, r.Slot, s.verdict(&r, inside, ok, err), len(mem))
 	case rma.Lock:
 		switch {
-		case s.broken != rma.Done:
+		case s.broken.Result != rma.Done:
 			s.answer(source, r.Slot, s.broken, 0)
 		case !s.lock.Ask(rma.Asked{Rank: source, Slot: r.Slot, Mode: rma.Mode(r.Op &^ rma.LockFirst),
 			First: r.Op&rma.LockFirst != 0}):
-			s.answer(source, r.Slot, rma.Senseless, 0)
+			s.answer(source, r.Slot, rma.Answer{Result: rma.Senseless}, 0)
 		default:
 			s.grant()
 		}
@@ -158,15 +143,40 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 // offset is how many bytes of this rank's memory are before what a request is about.
 func (s *served) offset(r *rma.Request) int64 { return r.At * int64(s.w.elem) }
 
-// check notes what the next flush of a rank is told.
-func (s *served) check(source int32, inside, ok bool) {
-	if inside && ok {
+// verdict is the answer to a request. inside: this rank has its elements. ok: it can be. err is of combine.
+func (s *served) verdict(r *rma.Request, inside, ok bool, err error) rma.Answer {
+	var half *halfDone
+	switch {
+	case !inside:
+		return rma.Answer{Result: rma.Outside, Kind: r.Kind, At: r.At, N: r.N}
+	case errors.As(err, &half):
+		return rma.Answer{Result: rma.HalfDone, Rank: int32(s.w.group.ToWorld(half.rank))}
+	case !ok:
+		return rma.Answer{Result: rma.Senseless}
+	}
+	return rma.Answer{}
+}
+
+// note is verdict for a request without an answer of its own: the next flush of its rank is told the first one that is
+// not Done.
+func (s *served) note(source int32, r *rma.Request, inside, ok bool, err error) {
+	a := s.verdict(r, inside, ok, err)
+	if a.Result == rma.Done {
 		return
 	}
-	o := s.origin(source)
-	if o.wrong = rma.Senseless; !inside {
-		o.wrong = rma.Outside
+	if o := s.origin(source); o.wrong.Result == rma.Done {
+		o.wrong = a
 	}
+}
+
+// lost reports whether another member of the board has failed, as far as is known.
+func (s *served) lost(p *part) bool {
+	w := s.w
+	if !w.watched.Swap(true) {
+		w.board.Board.Watch()
+	}
+	i, _ := w.board.Failed()
+	return i == p.place || s.gone[int32(w.group.ToWorld(p.rank))]
 }
 
 func (s *served) origin(source int32) *origin {
@@ -183,7 +193,7 @@ func (s *served) origin(source int32) *origin {
 
 // rest forgets o if nothing is under way of its rank, and nothing is to be told.
 func (s *served) rest(o *origin) {
-	if o.moving == 0 && o.replies == 0 && o.wrong == rma.Done && s.origins[o.rank] == o {
+	if o.moving == 0 && o.replies == 0 && o.wrong.Result == rma.Done && s.origins[o.rank] == o {
 		delete(s.origins, o.rank)
 		s.spare = o
 	}
@@ -230,14 +240,14 @@ func (r *replied) Follow(pml.Status, error) {
 
 // flushed answers a Flush or an Unlock.
 func (s *served) flushed(source int32, r *rma.Request) {
-	result := rma.Done
+	var result rma.Answer
 	if o := s.origins[source]; o != nil && (r.Kind != rma.Unlock || r.Op != rma.UnlockUnused) {
 		result = o.wrong
-		o.wrong = rma.Done
+		o.wrong = rma.Answer{}
 		s.rest(o)
 	}
 	if r.Kind == rma.Unlock && !s.lock.Leave(source) {
-		result = rma.Senseless
+		result = rma.Answer{Result: rma.Senseless}
 	}
 	s.answer(source, r.Slot, result, 0)
 	s.grant()
@@ -246,7 +256,7 @@ func (s *served) flushed(source int32, r *rma.Request) {
 // grant answers those that have the lock from now on.
 func (s *served) grant() {
 	for a, ok := s.lock.Grant(); ok; a, ok = s.lock.Grant() {
-		s.answer(a.Rank, a.Slot, rma.Done, 0)
+		s.answer(a.Rank, a.Slot, rma.Answer{}, 0)
 	}
 }
 
@@ -261,10 +271,10 @@ func (s *served) Failed(rank int32, _ error) {
 }
 
 // abandoned is called when a rank makes no request any more. why: what others hear that want the lock, if it has that.
-func (s *served) abandoned(rank int32, why rma.Answer) {
+func (s *served) abandoned(rank int32, why rma.Result) {
 	waiting, had := s.lock.Failed(rank)
-	if had && s.broken == rma.Done {
-		s.broken, s.by = why, rank
+	if had && s.broken.Result == rma.Done {
+		s.broken = rma.Answer{Result: why, Rank: rank}
 	}
 	for _, a := range waiting {
 		s.answer(a.Rank, a.Slot, s.broken, 0)
@@ -298,16 +308,15 @@ func (w *Window) locks() []int {
 	return all
 }
 
-// answer sends an answer, with so many bytes of out behind the first ones.
-func (s *served) answer(to, slot int32, result rma.Answer, more int) {
+// answer sends an answer. If it is Done, it has so many bytes of elements, which are in out behind it.
+func (s *served) answer(to, slot int32, a rma.Answer, elements int) {
 	if s.gone[to] {
 		return
 	}
-	clear(s.out[:rma.AnswerSize])
-	if s.out[0] = byte(result); result == rma.PeerFailed || result == rma.Returned {
-		binary.LittleEndian.PutUint32(s.out[4:], uint32(s.by))
+	b := a.Append(s.out[:0])
+	if a.Result == rma.Done {
+		b = b[:len(b)+elements]
 	}
-	b := s.out[:rma.AnswerSize+more]
 	if s.port.SendNow(int(to), slot, b) {
 		return
 	}

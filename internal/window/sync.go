@@ -19,14 +19,77 @@ func (w *Window) Fence(ctx context.Context) error {
 	if err := w.change(op, ranks.Undefined, (*rma.Epochs).Fence); err != nil {
 		return err
 	}
-	if ctx == nil || w.mapped {
-		return errors.Join(w.flushAll(op), w.barrier(ctx, op)) // other ranks count on this one, also after an error
+	if w.mapped {
+		return w.meetAll(ctx, op)
 	}
-	return w.finish(ctx, op, ranks.Undefined, func() error { return errors.Join(w.flushAll(op), w.barrier(nil, op)) })
+	before, over := w.nextFence(ctx != nil)
+	if ctx == nil {
+		return w.fence(op, before, over)
+	}
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.fence(op, before, over) })
+}
+
+// fence is Fence of a window that is not mapped. It follows the fence that closes before. Other ranks count on this one,
+// also after an error.
+func (w *Window) fence(op string, before, over chan struct{}) error {
+	if over != nil {
+		defer close(over)
+	}
+	if before != nil {
+		<-before
+	}
+	return errors.Join(w.flushAll(op), w.barrier(nil, op))
+}
+
+// nextFence returns what the Fence before this one closes, and what this one is to close. If its context may end it goes
+// on in the background: then the next one must not overtake it.
+func (w *Window) nextFence(mayEnd bool) (before, over chan struct{}) {
+	if mayEnd {
+		over = make(chan struct{})
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, w.fences = w.fences, over
+	return before, over
+}
+
+// meetAll is barrier in mapped memory. Each rank counts its calls in a word of its own, and waits for the words of all.
+func (w *Window) meetAll(ctx context.Context, op string) error {
+	count := w.own.word(lineFences).Add(1)
+	w.board.Wake(w.own.lines + int(lineFences))
+	if ctx != nil && ctx.Err() != nil {
+		return w.wrap(op, ranks.Undefined, ctx.Err())
+	}
+	// Each rank begins with another one, so not all of them look at one word at a time.
+	for _, parts := range [][]*part{w.parts[w.own.rank+1:], w.parts[:w.own.rank]} {
+		for _, p := range parts {
+			line := p.lines + int(lineFences)
+			for p.word(lineFences).Load() < count && !w.board.Spin(line, count) {
+				_, err := w.sleep(ctx, op, line, count, func() []int32 { return w.behind(count) })
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// behind are the ranks that have called meetAll less often than so.
+func (w *Window) behind(count uint64) (left []int32) {
+	for i, p := range w.parts {
+		if p.word(lineFences).Load() < count {
+			left = append(left, int32(i))
+		}
+	}
+	return left
 }
 
 // barrier returns when all ranks have called it. An operation that a rank has made before is there for all ranks then.
 func (w *Window) barrier(ctx context.Context, op string) error {
+	if w.mapped {
+		return w.meetAll(ctx, op)
+	}
 	key := coll.Key{Operation: collectives.Barrier, ElemSize: 1, Commutative: true}
 	err := w.group.Plan(coll.Blocking, &key, nil, nil).Perform(ctx)
 	if err == nil {
@@ -43,7 +106,8 @@ func (w *Window) barrier(ctx context.Context, op string) error {
 
 // nothing reports whether there is nothing to flush at a rank, and Flush is allowed.
 func (w *Window) nothing(rank int) bool {
-	if uint(rank) >= uint(len(w.parts)) || !w.passive.Load() && w.parts[rank].access.Load() != accessLocked {
+	if uint(rank) >= uint(len(w.parts)) ||
+		!w.passive.Load() && !w.short.isOf(rank) && w.parts[rank].access.Load() != accessLocked {
 		return false
 	}
 	w.order()
@@ -142,6 +206,7 @@ func (w *Window) Free(ctx context.Context) (first bool, err error) {
 // failed. No call uses it.
 func (w *Window) Close() {
 	w.mu.Lock()
+	w.takeOver()
 	first := w.state != freed
 	w.state = freed
 	w.Open.Store(false)

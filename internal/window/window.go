@@ -39,6 +39,7 @@ type Window struct {
 	// window has been freed, and of a window that is not mapped.
 	Open    atomic.Bool
 	passive atomic.Bool // LockAll has opened the epoch of a window that is mapped: there is nothing to flush
+	short   shortEpoch  // of Lock in mapped memory
 
 	mu     sync.Mutex // guards what follows; no call waits while it holds it
 	epochs rma.Epochs
@@ -47,6 +48,7 @@ type Window struct {
 	early  []int32         // ranks whose Post has been heard by a Start that has failed
 	late   int             // calls that go on after their callers' contexts have ended
 	onTime chan struct{}   // is closed when late is 0; nil: Free does not wait
+	fences chan struct{}   // is closed when the last Fence with a context is over; nil: there has been one without
 
 	departed atomic.Bool   // all ranks have called Free
 	waits    sync.Mutex    // held by the goroutine that waits at the board
@@ -76,10 +78,12 @@ type part struct {
 	w     *Window
 	rank  int
 	mem   []byte
-	count int64 // elements
-	place int   // of the rank on the board
-	lines int   // of the board, before those of the rank
+	count int64                       // elements
+	place int                         // of the rank on the board
+	lines int                         // of the board, before those of the rank
+	words [linesOfRank]*atomic.Uint64 // of these lines
 	guard
+	given
 
 	// access says why an operation of this rank is allowed here, if the window is mapped, other than that Open is set.
 	access atomic.Uint32
@@ -94,7 +98,7 @@ const (
 
 // Allowed reports whether an operation at a rank of a mapped window is allowed and nothing is to be noted of it.
 func (w *Window) Allowed(rank int) bool {
-	return w.Open.Load() || w.parts[rank].access.Load() != accessNone
+	return w.Open.Load() || w.parts[rank].access.Load() != accessNone || w.short.isOf(rank)
 }
 
 type state uint8
@@ -155,13 +159,19 @@ func set(b *atomic.Bool, to bool) {
 func (w *Window) holdsLocks() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.takeOver()
 	return w.epochs.LockedAll() || len(w.epochs.Locked()) > 0
 }
 
-// usable reports why a call with that rank cannot be made. mu is held.
+// usable reports why a call with that rank cannot be made, and has the epochs be what they are. mu is held.
 func (w *Window) usable(op string, rank int) error {
+	w.takeOver()
 	if w.state != inUse {
 		return w.fail(op, mpierr.ErrComm, rank, "the window has been freed; use it before Free")
+	}
+	if rank == ranks.ProcNull {
+		return w.fail(op, mpierr.ErrRank, rank, "ProcNull is for operations; name a rank of the window, 0–%d",
+			w.group.Size-1)
 	}
 	if rank != ranks.Undefined && (rank < 0 || rank >= w.group.Size) {
 		return w.fail(op, mpierr.ErrRank, rank, "the window has ranks 0–%d", w.group.Size-1)
@@ -190,8 +200,10 @@ func (w *Window) AtomicOperation(ctx context.Context, op string, rank int, at in
 
 // operation is Operation that returns the rank also where the memory is mapped, unless the window is.
 func (w *Window) operation(ctx context.Context, op string, rank int, at int64, n int) ([]byte, *Remote, error) {
-	if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) }); err != nil {
-		return nil, nil, err
+	if uint(rank) >= uint(len(w.parts)) || !w.Allowed(rank) {
+		if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) }); err != nil {
+			return nil, nil, err
+		}
 	}
 	var r *Remote
 	if !w.mapped {
@@ -211,9 +223,8 @@ func (w *Window) operation(ctx context.Context, op string, rank int, at int64, n
 		count = r.count
 	}
 	if !rma.Within(at, int64(n), count, w.elem) {
-		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%d elements from element %d on; the window has %s there", n,
-			at,
-			elements(count))
+		return nil, nil, w.fail(op, mpierr.ErrRange, rank, "%s from element %d on; the window has %s there",
+			elements(int64(n)), at, elements(count))
 	}
 	if p != nil {
 		return p.mem[int(at)*w.elem:][:n*w.elem], r, nil
