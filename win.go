@@ -12,6 +12,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/internal/reduce"
 	"github.com/gorun-mpi/mpi/internal/window"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -47,12 +48,19 @@ type winGroup struct {
 	ranks []int32 // of the window; they do not change
 }
 
-// WinOption is an option of WinAlloc and WinShared.
+// WinOption is an option of WinAlloc, WinCreate and WinShared.
 type WinOption uint8
 
-// WinContiguous makes the memory of all ranks one array, in the order of ranks; §12.2.3 (alloc_shared_noncontig).
-// Without it the memory of each rank begins at a line of the cache or a page of its own.
-const WinContiguous WinOption = 1
+const (
+	// WinContiguous makes the memory of all ranks one array, in the order of ranks; §12.2.3 (alloc_shared_noncontig).
+	// Without it the memory of each rank begins at a line of the cache or a page of its own.
+	WinContiguous WinOption = iota + 1
+	// NICAtomics asks that RDMA devices make the atomic steps: FetchOp, CompareAndSwap and Accumulate. A FetchOp or
+	// CompareAndSwap on another host needs nothing of that host's CPUs then; on one's own it takes longer. The
+	// elements are integers of 8 bytes. Where a rank's device cannot do it, and where all ranks map the memory, CPUs
+	// make the steps as without the option. All steps are atomic with respect to each other in any case.
+	NICAtomics
+)
 
 // LockMode is the kind of a lock; §12.5.3.
 type LockMode = rma.Mode
@@ -73,11 +81,11 @@ func WinAlloc[T any](c *Comm, n int, options ...WinOption) (*Win[T], error) {
 
 // WinCreate makes a window of memory that the caller has, a slice of Alloc or any other; §12.2.1. The memory is the
 // window's until Free. Where it can choose, a program takes WinAlloc, whose memory other ranks map.
-func WinCreate[T any](c *Comm, mem []T) (*Win[T], error) {
+func WinCreate[T any](c *Comm, mem []T, options ...WinOption) (*Win[T], error) {
 	if mem == nil {
 		mem = []T{}
 	}
-	return winOf(c, agree.MakeWinCreate, len(mem), mem, nil)
+	return winOf(c, agree.MakeWinCreate, len(mem), mem, options)
 }
 
 // WinShared is WinAlloc for ranks of one host, which read and write the memory of other ranks in place: see Of; §12.2.3
@@ -109,12 +117,25 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 		spec.Own = bytesOf(mem)
 	}
 	for _, o := range options {
-		if o != WinContiguous && bad == nil {
-			bad = c.opError(op, ErrUnavailable, "there is no option %d; the only one is WinContiguous", o)
+		var no *Error
+		switch {
+		case o == WinContiguous && mem == nil:
+			spec.Contiguous = true
+		case o == WinContiguous:
+			no = c.opError(op, ErrUnavailable, "the memory is the caller's; WinContiguous is for WinAlloc and WinShared")
+		case o != NICAtomics:
+			no = c.opError(op, ErrUnavailable, "there is no option %d; use WinContiguous or NICAtomics", o)
+		case reduce.AtomicKind[T]() == reflect.Invalid || !(updater[T]{}).Adds(uint8(reduce.AtomicSum)):
+			no = c.opError(op, ErrType, "the elements are %v; with NICAtomics they must be integers of 8 bytes: int64 or "+
+				"uint64", reflect.TypeFor[T]())
+		default:
+			spec.NIC = true
 		}
-		spec.Contiguous = spec.Contiguous || o == WinContiguous
+		if bad == nil {
+			bad = no
+		}
 	}
-	like := fmt.Sprint(reflect.TypeFor[T](), size, spec.Contiguous)
+	like := fmt.Sprint(reflect.TypeFor[T](), size, spec.Contiguous, spec.NIC)
 	made, err := c.create(plan{kind: kind, args: []byte(like), bad: bad,
 		members: func() *ranks.Set { return c.group.Members() },
 		finish:  func(s *commState) { c.group.Duplicate(&s.group) },

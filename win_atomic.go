@@ -161,7 +161,7 @@ func (w *Win[T]) update(call string, op Op[T], src, result []T, rank int, at int
 		w.win.Leave()
 		return nil
 	}
-	mem, far, err := w.win.Operation(w.ctx, call, rank, at, n)
+	mem, far, err := w.win.AtomicOperation(w.ctx, call, rank, at, n)
 	switch {
 	case err != nil:
 		return err
@@ -211,6 +211,15 @@ func (updater[T]) Update(op uint8, dst, src, before []byte, g window.Guard) (boo
 	}
 	g.End(alone)
 	return true, nil
+}
+
+// Adds implements window.Updater.
+func (updater[T]) Adds(op uint8) bool {
+	switch reflect.TypeFor[T]().Kind() {
+	case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint64:
+		return reduce.Atomic(op) == reduce.AtomicSum && sizeOf[T]() == 8
+	}
+	return false
 }
 
 // Swap implements window.Updater.
@@ -273,7 +282,7 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 	buf := w.pairs.Get().(*[4]T)
 	defer w.pairs.Put(buf)
 	buf[0], buf[1], buf[2] = before, after, zero
-	mem, far, err := w.win.Operation(w.ctx, call, rank, at, 1)
+	mem, far, err := w.win.AtomicOperation(w.ctx, call, rank, at, 1)
 	switch {
 	case err != nil:
 	case far != nil:
@@ -284,14 +293,23 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 	return buf[2], err
 }
 
-// PutNotify is Put and then a note for the rank, which WaitNote there returns when src is in its elements.
+// PutNotify is Put and then a note for the rank, which WaitNote there returns when src is in its elements. An RDMA
+// device does both in one operation, if the note is less than 1<<22 and there are elements.
 func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 	const call = "PutNotify"
-	if err := w.put(call, src, rank, at); err != nil || rank == ProcNull {
+	if err := w.valid(call); err != nil || rank == ProcNull {
+		return err
+	}
+	mem, far, err := w.win.Operation(w.ctx, call, rank, at, len(src))
+	if err != nil {
 		return err
 	}
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], note)
+	if far != nil {
+		return w.win.PutNotify(w.ctx, call, far, rank, at, bytesOf(src), b[:])
+	}
+	move(mem, bytesOf(src))
 	return w.win.Notify(w.ctx, call, rank, b[:])
 }
 

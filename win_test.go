@@ -594,6 +594,41 @@ func TestPutNotify(t *testing.T) {
 	})
 }
 
+// Notes for which the rank has no room yet come later, in the order of the calls, also among longer ones, which may go
+// another way.
+func TestManyNotes(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		rounds, began := inShort(3000, 80), make(chan bool, 2)
+		run(2, func(w *Comm) {
+			withWin(w, 2, func(win *Win[uint64]) {
+				must(win.LockAll())
+				if w.Rank() == 1 {
+					for i := range rounds {
+						note := uint32(i)
+						if i%7 == 3 {
+							note |= 1 << 31
+						}
+						must(win.PutNotify([]uint64{uint64(i)}, 0, int64(i%2), note))
+						if i == 0 {
+							began <- true
+						}
+					}
+				} else {
+					<-began
+					for i := range rounds {
+						from, note, err := win.WaitNote(nil)
+						must(err)
+						same(from, 1)
+						same(note&^(1<<31), uint32(i))
+						same(note>>31 != 0, i%7 == 3)
+					}
+				}
+				must(win.UnlockAll())
+			})
+		}, WithEnviron([]string{"GORUN_UNEXPECTED_MAX=1K"}))
+	})
+}
+
 // Memory of WinShared is one array by option, of which each rank sees all.
 func TestWinShared(t *testing.T) {
 	whereBoards(t, func(t *testing.T, run runner) {

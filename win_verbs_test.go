@@ -18,19 +18,27 @@ type verbsRanks struct {
 }
 
 func (v *verbsRanks) option(t *testing.T) Option {
+	rdma := v.devices(t)
+	return withDevices(func(rank int, d transport.Device) transport.Device {
+		d.Close()
+		return rdma(rank)
+	})
+}
+
+// devices opens the devices of one job.
+func (v *verbsRanks) devices(t *testing.T) func(rank int) *verbs.Device {
 	if inGuest() {
 		t.Skip("needs the software HCA: a real device has no counters of what it has done")
 	}
 	rdma := newVerbs(t, "off", 1<<30)
 	v.dev = map[int]*verbs.Device{}
-	return withDevices(func(rank int, d transport.Device) transport.Device {
-		d.Close()
+	return func(rank int) *verbs.Device {
 		dev := rdma(rank)
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		v.dev[rank] = dev
 		return dev
-	})
+	}
 }
 
 func (v *verbsRanks) count(rank int, name string) int {

@@ -103,7 +103,9 @@ func (l *linkPath) report(pkt *transport.Packet) {
 	case transport.Reached:
 		l.e.boards.reached(pkt.Cookie)
 	case transport.RMADone:
-		l.transfers.onGetDone(pkt.Cookie, pkt.Err)
+		l.transfers.onGetDone(pkt.Cookie, pkt.Value, pkt.Err)
+	case transport.Noted:
+		l.onNoted(pkt)
 	case transport.Placed:
 		if p := l.known(pkt.Peer); p != nil {
 			l.transfers.onPlaced(p, &pkt.Header)

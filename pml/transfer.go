@@ -396,13 +396,13 @@ func (ts *transfers) readFailed(t *transfer) {
 	ts.onReceiver(t, t.rcv.OnGetFailed())
 }
 
-// onGetDone is called when a READ or WRITE that was started has ended.
-func (ts *transfers) onGetDone(id uint64, err error) {
+// onGetDone is called when a READ, WRITE or atomic that was started has ended. value is what an atomic has found.
+func (ts *transfers) onGetDone(id, value uint64, err error) {
 	t := ts.find(id)
 	switch {
 	case t == nil:
 	case t.one.reach != nil:
-		ts.operationDone(t, err)
+		ts.operationDone(t, value, err)
 	case t.failed != nil:
 		t.rcv.OnGetDone()
 		t.snd.OnWriteFailed()

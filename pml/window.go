@@ -17,6 +17,12 @@ type Window struct {
 	idle   func() // is to be called when there are none; nil: nothing
 	loans  map[int32]loan
 	over   bool // nothing is lent any more
+
+	number  uint16 // in notes; 0: there are none
+	noteTag int32  // of the messages that notes are
+
+	steps    bool // links make atomic steps in what is lent
+	byDevice bool // and nothing else does
 }
 
 // Handler handles requests. Its methods are called under the engine's lock, so they neither wait nor call a method
@@ -41,6 +47,7 @@ type windows struct {
 	first, last *Request
 	telling     bool
 	kept        []*Window // whose memory may be reached as long as the engine lives
+	notes       notes
 }
 
 // OpenWindow opens a window for the messages of a context and tag. A message that is longer than buf is lost.

@@ -16,21 +16,24 @@ import (
 // Lent is how another rank reaches memory of this one, or this rank that of another one. It is zero where none is
 // reached.
 type Lent struct {
-	Addr, Key     uint64
-	Reads, Writes bool // what the borrower may do there
+	Addr, Key            uint64
+	Reads, Writes, Steps bool   // what the borrower's link may do there; Steps: atomic steps
+	Notes                uint16 // the number of the window in notes there; 0: they are messages
+	ByDevice             bool   // all atomic steps there are the device's, also without Steps: a CPU makes none
 }
 
 // loan is memory that a rank has been lent.
 type loan struct {
-	p   *peer
-	mem transport.Mem // keeps it reachable
+	rma *transport.RMA // nil: the memory is not registered
+	mem transport.Mem  // keeps it reachable
 	Lent
 }
 
 // Lend lends memory to a rank of the world, until Withdraw, and tells then how the rank reaches it: now, or when there
 // is a link. A window has one memory. It is for Handle.
 func (w *Window) Lend(rank int32, mem []byte, then func(Lent)) {
-	if l, known := w.loans[rank]; known || w.over || len(mem) == 0 || !w.e.direct {
+	if l, known := w.loans[rank]; known || w.over || len(mem) == 0 || !w.e.direct || int(rank) == w.e.cfg.Rank {
+		l.ByDevice = w.byDevice
 		then(l.Lent)
 		return
 	}
@@ -40,16 +43,22 @@ func (w *Window) Lend(rank int32, mem []byte, then func(Lent)) {
 		p.ensureConnected()
 		return
 	}
-	l := loan{p: p, mem: transport.HostMem(mem)}
+	l := loan{mem: transport.HostMem(mem)}
 	if p.rma != nil && p.err == nil {
 		access := transport.Readable | transport.Lasting
 		if p.rma.Put != nil {
 			access |= transport.Writable
 		}
 		if addr, key, ok := p.rma.Register(l.mem, access); ok {
-			l.Lent = Lent{addr, key, true, p.rma.Put != nil}
+			l.rma = p.rma
+			l.Lent = Lent{Addr: addr, Key: key, Reads: true, Writes: p.rma.Put != nil}
+			l.Steps = w.steps && p.rma.FetchAdd != nil
+			if p.rma.PutNote != nil {
+				l.Notes = w.number
+			}
 		}
 	}
+	l.ByDevice = w.byDevice
 	if w.loans == nil {
 		w.loans = map[int32]loan{}
 	}
@@ -63,10 +72,11 @@ func (w *Window) Withdraw() {
 	defer w.e.unlock()
 	for _, l := range w.loans {
 		if l.Reads && !w.e.gone {
-			l.p.rma.Deregister(l.Addr, l.Key)
+			l.rma.Deregister(l.Addr, l.Key)
 		}
 	}
 	w.loans, w.over = nil, true
+	w.e.windows.unnumber(w)
 }
 
 // Keep has the memory stay lent as long as the engine lives. It reports whether some rank has been lent it: if not, no
@@ -88,6 +98,7 @@ func (w *Window) Keep() bool {
 // methods.
 type Reach struct {
 	p    *peer
+	rma  *transport.RMA // of the link to p; or of the device's own way to this rank's memory
 	lent Lent
 
 	// Guarded by the engine's lock:
@@ -110,10 +121,16 @@ type oneSided struct {
 	at           uint64 // where the memory begins there
 	off          int64  // bytes that are over
 	under        int64  // bytes that the link has
-	started      bool   // the link has taken some
-	gone         bool   // the link has said that the peer is, and reports Down
-	tries        int    // that have failed
-	number       uint64 // of the reach's operations
+	isNote       bool   // it is a put with a note
+	note         uint32 // as the link has it
+	isStep       bool   // it is an atomic step
+	step         Step
+	value        uint64  // that it has found
+	tell         *Result // is set at the end of the step; nil: nothing is
+	started      bool    // the link has taken some
+	gone         bool    // the link has said that the peer is, and reports Down
+	tries        int     // that have failed
+	number       uint64  // of the reach's operations
 	older, newer *transfer
 	gate         *Request // of a caller that waits until the link has all; nil: none does
 }
@@ -136,11 +153,19 @@ func (e *Engine) Reach(rank int, lent Lent) *Reach {
 		return nil
 	}
 	p := e.links.peers[rank]
-	if p == nil || p.rma == nil || !lent.Reads {
+	if p == nil || !lent.Reads {
 		return nil
 	}
-	lent.Writes = lent.Writes && p.rma.Put != nil
-	return &Reach{p: p, lent: lent}
+	rma := p.rma
+	if rank == e.cfg.Rank {
+		rma = e.ownRMA()
+	}
+	if rma == nil {
+		return nil
+	}
+	lent.Writes = lent.Writes && rma.Put != nil
+	lent.Steps = lent.Steps && rma.FetchAdd != nil
+	return &Reach{p: p, rma: rma, lent: lent}
 }
 
 // Put begins to write src to an offset of the memory. src is the engine's until a Flush that is called later has
@@ -184,18 +209,9 @@ func (f *Reach) begin(cc context.Context, asked, put bool, buf []byte, off int64
 	} else {
 		r = e.unasked()
 	}
-	r.buf, r.recv.Source = transport.HostMem(buf), p.rank
-	r.status = Status{Source: p.rank, Bytes: int64(len(buf))}
 	ts := &e.links.transfers
-	t := ts.open(r, p)
-	f.began++
-	t.one = oneSided{reach: f, put: put, at: f.lent.Addr + uint64(off), number: f.began, older: f.newest}
-	if f.newest != nil {
-		f.newest.one.newer = t
-	} else {
-		f.oldest = t
-	}
-	f.newest = t
+	t := f.open(r, transport.HostMem(buf), off)
+	t.one.put = put
 	id := t.id
 	if p.err != nil {
 		ts.end(t, p.err)
@@ -216,6 +232,23 @@ func (f *Reach) begin(cc context.Context, asked, put bool, buf []byte, off int64
 		return nil, true, err
 	}
 	return r, true, err
+}
+
+// open begins a transfer for an operation.
+func (f *Reach) open(r *Request, buf transport.Mem, off int64) *transfer {
+	p := f.p
+	r.buf, r.recv.Source = buf, p.rank
+	r.status = Status{Source: p.rank, Bytes: int64(buf.Len)}
+	t := p.l.transfers.open(r, p)
+	f.began++
+	t.one = oneSided{reach: f, at: f.lent.Addr + uint64(off), number: f.began, older: f.newest}
+	if f.newest != nil {
+		f.newest.one.newer = t
+	} else {
+		f.oldest = t
+	}
+	f.newest = t
+	return t
 }
 
 // unasked makes the request of an operation for which no caller has one.
@@ -304,7 +337,9 @@ func (f *Reach) over(t *transfer, err error) {
 		f.newest = o.older
 	}
 	o.older, o.newer = nil, nil
-	if err != nil && f.err == nil && t.r.detached {
+	if o.isStep {
+		o.stepped(e, err)
+	} else if err != nil && err != errOtherWay && f.err == nil && t.r.detached {
 		f.err = err
 	}
 	o.pass(e, nil)
@@ -354,11 +389,20 @@ func (ts *transfers) operate(t *transfer) int {
 func (ts *transfers) tryOperation(t *transfer) error {
 	o, p := &t.one, t.peer
 	n := min(int64(t.r.buf.Len)-o.off, p.readPiece())
-	move := p.rma.Get
-	if o.put {
-		move = p.rma.Put
+	var st transport.State
+	var err error
+	at, key := o.at+uint64(o.off), o.reach.lent.Key
+	switch {
+	case o.isStep:
+		st, err = o.step.begin(o.reach.rma, at, key, t.id)
+	case o.isNote:
+		st, err = o.reach.rma.PutNote(t.r.buf.Part(o.off, n), at, key, o.note, t.id)
+	case o.put:
+		st, err = o.reach.rma.Put(t.r.buf.Part(o.off, n), at, key, t.id)
+	default:
+		st, err = o.reach.rma.Get(t.r.buf.Part(o.off, n), at, key, t.id)
 	}
-	switch st, err := move(t.r.buf.Part(o.off, n), o.at+uint64(o.off), o.reach.lent.Key, t.id); {
+	switch {
 	case err != nil:
 		return ts.operationFailed(t, err)
 	case st == transport.Full:
@@ -382,16 +426,16 @@ func (ts *transfers) operated(t *transfer) {
 		ts.end(t, nil)
 		return
 	}
-	if ts.l.worklist.set(o.job(), t, t.operationDue()); o.off+o.under == size {
+	if ts.l.worklist.set(o.job(), t, t.operationDue()); o.off+o.under == size && !o.isStep {
 		o.pass(ts.l.e, nil)
 	}
 }
 
 // operationDone is called when the link has let go of what it had of an operation.
-func (ts *transfers) operationDone(t *transfer, err error) {
+func (ts *transfers) operationDone(t *transfer, value uint64, err error) {
 	o := &t.one
 	n := o.under
-	o.under = 0
+	o.under, o.value = 0, value
 	switch {
 	case n == 0:
 	case t.failed != nil:
@@ -405,15 +449,20 @@ func (ts *transfers) operationDone(t *transfer, err error) {
 }
 
 // operationFailed is called when the link cannot do a part of an operation. One of which it has done nothing is taken
-// back, which is the error. Otherwise it is tried again: its buffer may be the link's since long, and the peer lives.
+// back, which is the error. Otherwise it is tried again: its buffer may be the link's since long, and the peer lives. A
+// step that has begun may have been made, and is not tried again.
 func (ts *transfers) operationFailed(t *transfer, err error) error {
 	o := &t.one
 	o.tries++
 	switch {
-	case errors.Is(err, transport.ErrPeerGone): // Down ends it
+	case errors.Is(err, transport.ErrPeerGone) && !o.reach.isOwn(): // Down ends it
 		o.gone = true
 		ts.l.worklist.remove(o.job(), t)
-		o.pass(ts.l.e, nil)
+		if !o.isStep {
+			o.pass(ts.l.e, nil)
+		}
+	case o.reach.isOwn() || o.isStep && o.started:
+		ts.end(t, err)
 	case !o.started:
 		ts.takeBack(t)
 		return errOtherWay
@@ -428,8 +477,11 @@ func (ts *transfers) operationFailed(t *transfer, err error) error {
 // takeBack ends an operation that has not begun as if it had not been asked for.
 func (ts *transfers) takeBack(t *transfer) {
 	r, e := t.r, ts.l.e
+	if t.one.isNote {
+		t.peer.out.Refund(noteCost)
+	}
 	t.one.pass(e, errOtherWay)
-	t.one.reach.over(t, nil)
+	t.one.reach.over(t, errOtherWay)
 	ts.close(t)
 	e.load.outstanding--
 	if r.detached {

@@ -120,7 +120,16 @@ type Region struct {
 	Count         int64  // elements; 0 or more
 	Addr, Key     uint64 // by which a link reaches them; only the link knows what they mean
 	Reads, Writes bool   // what the link may do: the lowest bits of flags
+	Steps         bool   // likewise, atomic steps
+	ByDevice      bool   // likewise: all atomic steps there are the device's
+	Notes         uint16 // by which the link names the window in a note, up to MostNotes; 0: it has no notes
 }
+
+// MostNotes bounds Region.Notes, which are bits of flags from notesFrom on.
+const (
+	MostNotes = 1<<10 - 1
+	notesFrom = 16
+)
 
 // RegionSize is the length of a Region.
 const RegionSize = 32
@@ -128,12 +137,12 @@ const RegionSize = 32
 // Append writes m.
 func (m *Region) Append(b []byte) []byte {
 	flags := uint64(0)
-	if m.Reads {
-		flags = 1
+	for i, set := range []bool{m.Reads, m.Writes, m.Steps, m.ByDevice} {
+		if set {
+			flags |= 1 << i
+		}
 	}
-	if m.Writes {
-		flags |= 2
-	}
+	flags |= uint64(m.Notes) << notesFrom
 	for _, v := range []uint64{uint64(m.Count), m.Addr, m.Key, flags} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
@@ -147,8 +156,9 @@ func (m *Region) Decode(b []byte) error {
 	}
 	le := binary.LittleEndian
 	flags := le.Uint64(b[24:])
-	*m = Region{int64(le.Uint64(b)), le.Uint64(b[8:]), le.Uint64(b[16:]), flags&1 != 0, flags&2 != 0}
-	if m.Count < 0 || flags > 3 {
+	*m = Region{int64(le.Uint64(b)), le.Uint64(b[8:]), le.Uint64(b[16:]), flags&1 != 0, flags&2 != 0, flags&4 != 0,
+		flags&8 != 0, uint16(flags >> notesFrom)}
+	if m.Count < 0 || flags>>notesFrom > MostNotes || flags&(1<<notesFrom-1) > 15 {
 		return fmt.Errorf("rma: memory of %d elements, with flags %#x", m.Count, flags)
 	}
 	return nil

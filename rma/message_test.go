@@ -171,6 +171,7 @@ func FuzzAnswer(f *testing.F) {
 func FuzzRegion(f *testing.F) {
 	f.Add((&Region{Count: 5, Addr: 1 << 63, Key: 7, Reads: true}).Append(nil))
 	f.Add((&Region{Count: math.MaxInt64, Reads: true, Writes: true}).Append(nil))
+	f.Add((&Region{Reads: true, Writes: true, Steps: true, ByDevice: true, Notes: MostNotes}).Append(nil))
 	f.Add(bytes.Repeat([]byte{0xff}, RegionSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m Region

@@ -23,6 +23,9 @@ type RMA struct {
 	FetchAdd func(add, addr, key, cookie uint64) (State, error)
 	// CompareSwap likewise sets the integer to swap if it equals compare.
 	CompareSwap func(compare, swap, addr, key, cookie uint64) (State, error)
+	// Coherent: what peers do by FetchAdd and CompareSwap to memory that is registered here is atomic with respect to
+	// this rank's CPU too.
+	Coherent bool
 	// Max is how many bytes one Get or Put should move; 0: the engine's choice. It is larger where a long operation
 	// does not occupy the caller.
 	Max int

@@ -59,6 +59,10 @@ type Facts struct {
 	// ConnectNow is Connect for a peer that can be reached without waiting for any other process, and otherwise returns
 	// nil: Connect knows why not. It is called with the lock held.
 	ConnectNow func(peer int, address []byte) Link
+	// OwnRMA reaches this rank's own memory through the device, so that the device makes this rank's atomics too; nil:
+	// it cannot now. Its Room and RMADone have this rank as Peer. It is never Down: its operations fail then. It is
+	// called with the lock held.
+	OwnRMA func() *RMA
 }
 
 // Caps are the facts of a link, read when it is made and never per message. A nil field is an ability that it lacks.

@@ -93,6 +93,10 @@ func newSide[T byte | int64](j *bench.Job, o operation, sync string, sum mpi.Op[
 }
 
 func (s *side[T]) makeWindow(j *bench.Job, n int) (err error) {
+	var options []mpi.WinOption
+	if s.one() { // FetchOp and CompareAndSwap, the best way that there is
+		options = append(options, mpi.NICAtomics)
+	}
 	switch kind := j.Options.WinKind; kind {
 	case "create", "dynamic":
 		if s.memory, err = bench.Memory[T](j, n); err != nil {
@@ -101,12 +105,12 @@ func (s *side[T]) makeWindow(j *bench.Job, n int) (err error) {
 		if kind == "dynamic" {
 			return s.attach()
 		}
-		s.win, err = mpi.WinCreate(j.World, s.memory)
+		s.win, err = mpi.WinCreate(j.World, s.memory, options...)
 		return err
 	case "shared":
 		s.win, err = mpi.WinShared[T](j.World, n)
 	default:
-		s.win, err = mpi.WinAlloc[T](j.World, n)
+		s.win, err = mpi.WinAlloc[T](j.World, n, options...)
 	}
 	if err == nil {
 		s.memory = s.win.Local()

@@ -26,11 +26,13 @@ type Remote struct {
 	// Guarded by the window's mu.
 	known   bool
 	count   int64      // elements that it has
+	device  bool       // makes all atomic steps there; does not change once known
 	locked  bool       // by LockAll: that asks each rank for its lock when it is first used
 	contact *contact   // one goroutine at a time asks for these; nil: none does
 	pending []transfer // messages that carry elements of operations
 	spare   []transfer // empty: the memory of the next pending
 	sent    uint64     // operations whose requests have been sent
+	handled uint64     // of sent, how many that rank has handled, if not more
 	moves   int        // those that are in pending, or about to be, since the last Flush: see rma.MovesMost
 	moving  int        // of moves, those whose requests have been sent
 }
@@ -96,7 +98,7 @@ func (w *Window) reachWithin(ctx context.Context, op string, rank int) (*Remote,
 	r := w.remote(rank)
 	for {
 		w.mu.Lock()
-		info, lock := !r.known && w.near[rank] == nil && w.regions == nil, w.epochs.LocksAll() && !r.locked
+		info, lock := !r.known && (w.near[rank] == nil || w.nic) && w.regions == nil, w.epochs.LocksAll() && !r.locked
 		if !info && !lock {
 			w.mu.Unlock()
 			return r, nil
@@ -131,11 +133,11 @@ func (w *Window) reachWithin(ctx context.Context, op string, rank int) (*Remote,
 
 // meet is what a contact does.
 func (w *Window) meet(op string, rank int, r *Remote, c *contact) error {
-	var count int64
+	var m rma.Region
 	var link *pml.Reach
 	var err error
 	if c.info {
-		count, link, err = w.borrow(op, rank)
+		m, link, err = w.borrow(op, rank)
 	}
 	has := false
 	if c.lock && err == nil {
@@ -147,7 +149,7 @@ func (w *Window) meet(op string, rank int, r *Remote, c *contact) error {
 		if !r.known {
 			r.link.Store(link) // else operations are under way on the one that there is
 		}
-		r.known, r.count = true, count
+		r.known, r.count, r.device = true, m.Count, m.ByDevice
 	}
 	release := has && c.abandoned
 	r.locked = r.locked || has && !c.abandoned
@@ -483,19 +485,29 @@ func (w *Window) Accumulate(ctx context.Context, call string, r *Remote, rank in
 
 // Fetch is Accumulate that returns the elements as they were. src may be empty.
 func (w *Window) Fetch(ctx context.Context, call string, rank int, at int64, op uint8, src, before []byte) error {
+	if len(before) == stepBytes && w.nic {
+		if ok, err := w.stepByLink(ctx, call, rank, at, op, src, before); ok {
+			return err
+		}
+	}
 	return w.pieces(len(before), func(from, to int) error {
 		want := rma.Request{Kind: rma.Fetch, Op: op, At: at + w.count(before[:from]), N: w.count(before[from:to])}
 		var piece []byte
 		if len(src) > 0 {
 			piece = src[from:to]
 		}
-		return w.askWithin(ctx, call, rank, &want, piece, before[from:to])
+		return w.stepAsked(ctx, call, rank, &want, piece, before[from:to])
 	})
 }
 
 // Swap is rma.Swap, of two elements.
 func (w *Window) Swap(ctx context.Context, call string, rank int, at int64, two, before []byte) error {
-	return w.askWithin(ctx, call, rank, &rma.Request{Kind: rma.Swap, At: at, N: 1}, two, before)
+	if w.nic {
+		if ok, err := w.swapByLink(ctx, call, rank, at, two, before); ok {
+			return err
+		}
+	}
+	return w.stepAsked(ctx, call, rank, &rma.Request{Kind: rma.Swap, At: at, N: 1}, two, before)
 }
 
 func (w *Window) count(b []byte) int64 {
@@ -600,6 +612,9 @@ func (w *Window) complete(ctx context.Context, op string, rank int, r *Remote, k
 	w.mu.Lock()
 	r.moves -= moving
 	r.moving -= moving
+	if failed == nil {
+		r.handled = max(r.handled, sent)
+	}
 	w.mu.Unlock()
 	if !errors.Is(err, mpierr.ErrPeerFailed) { // else they never are, and each call says so
 		r.flushed = sent

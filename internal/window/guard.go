@@ -88,8 +88,8 @@ func (p *part) holder() *part {
 
 func (p *part) unused() bool { return p.users.Load() == 0 }
 
-// Worth reports whether n elements of any rank are updated sooner alone.
-func (w *Window) Worth(n int) bool { return n > aloneLeast+aloneEach*len(w.here) }
+// Worth reports whether n elements of any rank are updated sooner alone. Devices know nothing of a rank that is alone.
+func (w *Window) Worth(n int) bool { return !w.nic && n > aloneLeast+aloneEach*len(w.here) }
 
 // Worth implements Guard.
 func (p *part) Worth(n int) bool { return p.w.Worth(n) }
@@ -190,14 +190,21 @@ func (p impatient) busy(other *part) error {
 
 var errBusy = errors.New("another rank is in the memory")
 
-// combine is Updater's for memory of this rank, and a request. ok: there is such an operator. With an error nothing has
-// been done: errBusy, since another rank is in the memory, or *halfDone.
-func (w *Window) combine(op uint8, dst, src, before []byte) (ok bool, err error) {
+// combine is Updater's for memory of this rank, which is dst from byte at on, and a request. ok: there is such an
+// operator. With an error nothing has been done: errBusy, since another rank is in the memory, or *halfDone. It is
+// errBusy also while the device works.
+func (w *Window) combine(op uint8, at int64, dst, src, before []byte) (ok bool, err error) {
+	if w.device != nil {
+		return w.served.steps.update(w, op, at, len(dst), src, before)
+	}
 	return w.update.Update(op, dst, src, before, impatient{w.own})
 }
 
 // swap is likewise Updater's Swap.
-func (w *Window) swap(dst, src, before []byte) (ok bool, err error) {
+func (w *Window) swap(at int64, dst, src, before []byte) (ok bool, err error) {
+	if w.device != nil {
+		return w.served.steps.swap(w, at, src, before)
+	}
 	return w.update.Swap(dst, src, before, impatient{w.own})
 }
 

@@ -249,6 +249,15 @@ func (r *reads) abandon() {
 	}
 }
 
+// toDevice has a rank be asked whose device makes the atomic steps, though its memory is mapped here.
+func (w *Window) toDevice(a *aim) {
+	if a.far == nil && w.nic {
+		if r := w.remote(a.rank); w.stepsByDevice(r) {
+			a.far = r
+		}
+	}
+}
+
 // AccumulateLayout combines src with what a layout names at a rank, as PutLayout writes it. Both consist of whole
 // elements.
 func (w *Window) AccumulateLayout(ctx context.Context, call string, op uint8, src Strewn, rank int, at int64,
@@ -257,6 +266,7 @@ func (w *Window) AccumulateLayout(ctx context.Context, call string, op uint8, sr
 	if err != nil {
 		return err
 	}
+	w.toDevice(&a)
 	first, straight := a.straight(w.elem)
 	if run, one := src.run(); one && straight && a.far != nil {
 		return w.Accumulate(ctx, call, a.far, rank, first, op, run)
@@ -283,6 +293,7 @@ func (w *Window) GetAccumulateLayout(ctx context.Context, call string, op uint8,
 	if err != nil {
 		return err
 	}
+	w.toDevice(&a)
 	was := w.take()
 	defer w.scratch.Put(was)
 	return w.inBatches(&a, true, w.elem, func(b *batch) (err error) {
@@ -459,7 +470,7 @@ func (s *served) handleRuns(source int32, r *rma.Request, mem []byte, inside boo
 			if r.Kind == rma.Fetch {
 				was = s.fetched[before:][:n]
 			}
-			if ok, err = s.w.combine(r.Op, mem[at:at+n], src, was); err == errBusy {
+			if ok, err = s.w.combine(r.Op, s.offset(r)+at, mem[at:at+n], src, was); err == errBusy {
 				s.handled = before
 			}
 			return ok && err == nil

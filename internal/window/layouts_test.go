@@ -23,6 +23,8 @@ func (a *adder) Update(_ uint8, dst, src, _ []byte, _ Guard) (bool, error) {
 	return true, nil
 }
 
+func (*adder) Adds(uint8) bool { return false }
+
 func (*adder) Swap(_, _, _ []byte, _ Guard) (bool, error) { return false, nil }
 
 // A request that is handled again, since the guard was taken, updates each element once.

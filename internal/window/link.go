@@ -13,18 +13,18 @@ import (
 // rank has no part in them. Its answer to the first request lends this rank the memory. Everything else, and what the
 // link refuses, goes by messages.
 
-// borrow asks a rank about its memory: how many elements it has, and the link that reaches them, or nil.
-func (w *Window) borrow(op string, rank int) (count int64, link *pml.Reach, err error) {
+// borrow asks a rank about its memory, and finds the link that reaches it, or nil.
+func (w *Window) borrow(op string, rank int) (m rma.Region, link *pml.Reach, err error) {
 	var b [rma.RegionSize]byte
 	if err := w.ask(op, rank, &rma.Request{Kind: rma.Info}, nil, b[:]); err != nil {
-		return 0, nil, err
+		return m, nil, err
 	}
-	var m rma.Region
 	if err := m.Decode(b[:]); err != nil {
-		return 0, nil, w.fail(op, mpierr.ErrAborted, rank, "%w", err)
+		return m, nil, w.fail(op, mpierr.ErrAborted, rank, "%w", err)
 	}
-	lent := pml.Lent{Addr: m.Addr, Key: m.Key, Reads: m.Reads, Writes: m.Writes}
-	return m.Count, w.group.Engine.Reach(w.group.ToWorld(rank), lent), nil
+	lent := pml.Lent{Addr: m.Addr, Key: m.Key, Reads: m.Reads, Writes: m.Writes, Steps: m.Steps, ByDevice: m.ByDevice,
+		Notes: m.Notes}
+	return m, w.group.Engine.Reach(w.group.ToWorld(rank), lent), nil
 }
 
 // flushLink returns when the link's operations at a rank are over, and so complete there. ended: ctx has ended before.
@@ -41,7 +41,8 @@ func (w *Window) flushLink(ctx context.Context, op string, rank int, r *Remote) 
 func (s *served) lend(source, slot int32) {
 	own := s.w.part(s.w.group.Rank)
 	s.port.Lend(source, own.mem, func(l pml.Lent) {
-		m := rma.Region{Count: own.count, Addr: l.Addr, Key: l.Key, Reads: l.Reads, Writes: l.Writes}
+		m := rma.Region{Count: own.count, Addr: l.Addr, Key: l.Key, Reads: l.Reads, Writes: l.Writes, Steps: l.Steps,
+			ByDevice: l.ByDevice, Notes: l.Notes}
 		s.answer(source, slot, rma.Answer{}, len(m.Append(s.out[rma.AnswerSize:rma.AnswerSize])))
 	})
 }

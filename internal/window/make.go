@@ -19,6 +19,7 @@ type Spec struct {
 	Elem       int    // bytes of an element
 	Contiguous bool   // the ranks' memory is one array, without gaps
 	Shared     bool   // a window that is not mapped is of no use
+	NIC        bool   // devices make atomic steps if they can; Elem is 8
 	Own        []byte // memory of this rank; nil: the window makes it
 	Update     Updater
 }
@@ -65,6 +66,7 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 	if w.mapped {
 		w.findSlots()
 	} else {
+		w.nic = s.NIC
 		w.serve() // before any rank hears that the window is made
 	}
 	return w, nil

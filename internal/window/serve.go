@@ -24,6 +24,7 @@ type served struct {
 	out     []byte  // an answer that is being made
 	handled int64   // bytes of an Update or Fetch with runs that is handled again: the elements in these are updated
 	fetched []byte  // of such a Fetch, the elements as they were; of elementsMost bytes, or nil
+	steps   steps   // that the device makes for the request that is handled
 }
 
 // origin is what is under way of a rank's requests. There is one while something is.
@@ -51,6 +52,12 @@ func (w *Window) serve() {
 		out: make([]byte, rma.AnswerSize+elementsMost)}
 	w.served = s
 	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), s)
+	if w.regions == nil {
+		s.port.TakeNotes(tagNote, rma.MostNotes)
+	}
+	if w.nic {
+		w.stepByDevice()
+	}
 }
 
 // Handle implements pml.Handler.
@@ -59,7 +66,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	elements, err := r.Decode(msg)
 	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
 		s.handled = 0
-		return false // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
+		return s.steps.abandon() // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
 	}
 	mem, in, inside := s.w.requested(r.At, r.N)
 	defer in.leave()
@@ -87,7 +94,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.Update:
 		ok := len(elements) == len(mem)
 		if inside && ok {
-			if ok, err = s.w.combine(r.Op, mem, elements, nil); err == errBusy {
+			if ok, err = s.w.combine(r.Op, s.offset(&r), mem, elements, nil); err == errBusy {
 				return true
 			}
 		}
@@ -95,7 +102,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.Fetch:
 		ok := (len(elements) == len(mem) || len(elements) == 0) && len(mem) <= elementsMost
 		if inside && ok {
-			if ok, err = s.w.combine(r.Op, mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
+			if ok, err = s.w.combine(r.Op, s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
 				return true
 			}
 		}
@@ -103,7 +110,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.Swap:
 		ok := r.N == 1 && len(elements) == 2*len(mem) && len(mem) <= 8
 		if inside && ok {
-			if ok, err = s.w.swap(mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
+			if ok, err = s.w.swap(s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
 				return true
 			}
 		}
@@ -132,6 +139,9 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	}
 	return false
 }
+
+// offset is how many bytes of this rank's memory are before what a request is about.
+func (s *served) offset(r *rma.Request) int64 { return r.At * int64(s.w.elem) }
 
 // verdict is the answer to a request. inside: this rank has its elements. ok: it can be. err is of combine.
 func (s *served) verdict(r *rma.Request, inside, ok bool, err error) rma.Answer {

@@ -2,6 +2,7 @@ package window
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 
 	"github.com/gorun-mpi/mpi/collectives"
@@ -218,6 +219,27 @@ func (w *Window) Close() {
 	case w.board != nil:
 		w.board.Close()
 	}
+}
+
+// PutNotify is Put and Notify.
+func (w *Window) PutNotify(ctx context.Context, op string, r *Remote, rank int, at int64, src, note []byte) error {
+	if l := r.link.Load(); l != nil && w.caughtUp(r) {
+		ok, err := l.PutNote(ctx, src, at*int64(w.elem), binary.LittleEndian.Uint32(note))
+		if ok {
+			return w.wrap(op, rank, err)
+		}
+	}
+	if err := w.Put(ctx, op, r, rank, at, src); err != nil {
+		return err
+	}
+	return w.Notify(ctx, op, rank, note)
+}
+
+// caughtUp reports whether all that a rank has been asked by requests is done.
+func (w *Window) caughtUp(r *Remote) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return r.handled == r.sent && r.moves == 0
 }
 
 // Notify sends a note to a rank, behind this rank's operations there.

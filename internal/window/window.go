@@ -25,11 +25,13 @@ type Window struct {
 	update Updater
 	board  *pml.Board    // nil: this host's ranks share no memory
 	mapped bool          // fixed when the window is made
+	nic    bool          // devices make atomic steps where they can: see device.go; fixed likewise
 	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
 	parts  []*part       // of all ranks, if the window is mapped
 	here   []*part       // those of near
 	own    *part         // this rank's
 	served *served       // nil: the window is mapped, and takes none
+	device *pml.Reach    // has the device make all atomic steps on this rank's memory; nil: the CPU makes them
 
 	regions *regions // of a dynamic window, whose part of this rank has no memory; nil: it is not dynamic
 
@@ -64,6 +66,8 @@ type Updater interface {
 	// were. src may be empty: the operator does not use it. It reports false if there is no such operator. The error is
 	// the Guard's.
 	Update(op uint8, dst, src, before []byte, g Guard) (bool, error)
+	// Adds reports whether an operator adds integers of 8 bytes.
+	Adds(op uint8) bool
 	// Swap sets the element dst to the second of two in src if it is the first, and has before be what it was. It
 	// reports false if that is not for such elements.
 	Swap(dst, src, before []byte, g Guard) (bool, error)
@@ -178,6 +182,24 @@ func (w *Window) usable(op string, rank int) error {
 // Operation reports why an operation of n elements from element at on, at a rank, cannot be made, and notes it
 // otherwise. It returns the memory of these elements, or, if that is not mapped here, nil and the rank.
 func (w *Window) Operation(ctx context.Context, op string, rank int, at int64, n int) ([]byte, *Remote, error) {
+	mem, r, err := w.operation(ctx, op, rank, at, n)
+	if mem != nil {
+		r = nil
+	}
+	return mem, r, err
+}
+
+// AtomicOperation is Operation of atomic steps: where a device makes these, it returns the rank.
+func (w *Window) AtomicOperation(ctx context.Context, op string, rank int, at int64, n int) ([]byte, *Remote, error) {
+	mem, r, err := w.operation(ctx, op, rank, at, n)
+	if mem != nil && !w.stepsByDevice(r) {
+		return mem, nil, err
+	}
+	return nil, r, err
+}
+
+// operation is Operation that returns the rank also where the memory is mapped, unless the window is.
+func (w *Window) operation(ctx context.Context, op string, rank int, at int64, n int) ([]byte, *Remote, error) {
 	if uint(rank) >= uint(len(w.parts)) || !w.Allowed(rank) {
 		if err := w.change(op, rank, func(e *rma.Epochs) error { return e.Operation(int32(rank)) }); err != nil {
 			return nil, nil, err
@@ -205,7 +227,7 @@ func (w *Window) Operation(ctx context.Context, op string, rank int, at int64, n
 			elements(int64(n)), at, elements(count))
 	}
 	if p != nil {
-		return p.mem[int(at)*w.elem:][:n*w.elem], nil, nil
+		return p.mem[int(at)*w.elem:][:n*w.elem], r, nil
 	}
 	return nil, r, nil
 }

@@ -348,14 +348,21 @@ static void request_read(struct hca_qp *qp, struct pkt *p, bool again)
 	respond(qp->ctx, p, PKT_READ_OK, 0);
 }
 
+/*
+ * An adapter with IBV_ATOMIC_HCA reads over the bus, and writes later: what a CPU has added meanwhile is lost. Its own
+ * atomics do not mix, nor do ours, since a device has one thread.
+ */
 static uint64_t do_atomic(uint64_t va, const struct pkt *p)
 {
 	_Atomic uint64_t *at = (_Atomic uint64_t *)(uintptr_t)va;
-	uint64_t old = p->h.a;
+	uint64_t old = atomic_load(at);
 
+	for (volatile int i = 0; i < 200; i++)
+		;
 	if (p->h.op == PKT_ATOMIC_ADD)
-		return atomic_fetch_add(at, p->h.a);
-	atomic_compare_exchange_strong(at, &old, p->h.b);
+		atomic_store(at, old + p->h.a);
+	else if (old == p->h.a)
+		atomic_store(at, p->h.b);
 	return old;
 }
 

@@ -59,6 +59,9 @@ func New(unopened []Unopened, devs ...transport.Device) (*Device, error) {
 		d.facts.ConnectNow = func(peer int, address []byte) transport.Link { return d.connectNow(connect, peer, address) }
 	}
 	for _, dev := range devs {
+		if own := dev.Facts().OwnRMA; own != nil && d.facts.OwnRMA == nil {
+			d.facts.OwnRMA = own
+		}
 		d.facts.Wake = append(d.facts.Wake, dev.Facts().Wake...)
 	}
 	return d, nil

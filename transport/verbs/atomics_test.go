@@ -104,6 +104,60 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
+// A device reaches its own rank's memory, and tells no peer of it. If that way fails, its operations do.
+func TestOwnRMA(t *testing.T) {
+	d := newDevice(t, 0, 1)
+	defer d.Close()
+	rma := d.facts.OwnRMA()
+	if rma == nil || rma != d.facts.OwnRMA() {
+		t.Fatal("there is no way to the rank's own memory, or several")
+	}
+	mem, err := d.facts.Memory.Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, key, ok := rma.Register(transport.HostMem(mem), transport.Writable)
+	if !ok {
+		t.Fatal("not registered")
+	}
+	done := func(cookie uint64) (p transport.Packet) {
+		var pkts [8]transport.Packet
+		for end := time.Now().Add(patience); time.Now().Before(end); {
+			if n := d.Poll(pkts[:]); n > 0 {
+				if n > 1 || pkts[0].Event != transport.RMADone || pkts[0].Peer != 0 || pkts[0].Cookie != cookie {
+					t.Fatalf("%d packets, the first of which is %+v", n, pkts[0])
+				}
+				return pkts[0]
+			}
+		}
+		t.Fatal("no packet")
+		return p
+	}
+	for i := range uint64(3) {
+		if st, err := rma.FetchAdd(5, addr, key, i); st != transport.Started || err != nil {
+			t.Fatal(st, err)
+		}
+		if p := done(i); p.Value != 5*i || p.Err != nil {
+			t.Errorf("%+v", p)
+		}
+	}
+	rma.Deregister(addr, key)
+	if _, err := rma.FetchAdd(5, addr, key+1, 7); err != nil {
+		t.Fatal(err)
+	}
+	if p := done(7); p.Err == nil {
+		t.Error("a key that there is not is taken")
+	}
+	for range 1000 {
+		if n := d.Poll(make([]transport.Packet, 1)); n > 0 {
+			t.Fatal("the end is told as the end of a peer")
+		}
+	}
+	if _, err := rma.FetchAdd(5, addr, key, 8); err == nil {
+		t.Error("no error")
+	}
+}
+
 // A note comes when all that was written before it is there.
 func TestPutNote(t *testing.T) {
 	const long = pieceMax + 12345

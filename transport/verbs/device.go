@@ -57,6 +57,7 @@ type Device struct {
 	sendPool
 	outcomes
 	rmaPool
+	own   ownLink
 	tags  tagList
 	ids   idTable
 	polls uint64
@@ -161,6 +162,7 @@ func (d *Device) makeFacts() {
 		Memory:     &transport.Memory{Alloc: d.allocMem, Free: d.freeMem, Import: d.importMem, Forget: d.forgetMem},
 		Introducer: control.Introducer,
 		Refused:    control.Refused,
+		OwnRMA:     d.ownRMA,
 	}
 	if d.tags.on() {
 		// A buffer takes the longest message that is sent without asking: one that is too long breaks the connection.

@@ -40,6 +40,7 @@ type limits struct {
 	maxEntries, maxReceives, maxRequests int
 	reads, serves                        int // READs under way: its own, and those of a peer
 	atomics                              bool
+	coherent                             bool // atomics are so with respect to the CPU too
 }
 
 const (
@@ -267,7 +268,8 @@ func (h *hca) choosePort(name string, filter topology.Filter, partition uint16) 
 			}
 			p.caps = limits{maxEntries: int(c.max_cqe), maxReceives: int(c.max_srq_wr), maxRequests: int(c.max_qp_wr),
 				reads:  min(readsMost, max(1, int(c.max_init_rd_atom))),
-				serves: min(readsMost, max(1, int(c.max_rd_atom))), atomics: c.atomic != 0}
+				serves: min(readsMost, max(1, int(c.max_rd_atom))), atomics: c.atomic != 0,
+				coherent: c.atomic > 1}
 			return p, nil
 		}
 		why = append(why, fmt.Sprintf("port %d: %v", n, err))

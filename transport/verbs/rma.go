@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/transport"
@@ -255,6 +256,9 @@ func (g *rmaOp) end(d *Device) {
 			d.stats.Copied += uint64(copy(g.mem.Bytes(), d.send.piece(uint32(g.buffer))))
 		}
 		d.freeSends = append(d.freeSends, uint32(g.buffer))
+	}
+	if g.err != nil && g.s.failed && !errors.Is(g.err, transport.ErrPeerGone) {
+		g.err = fmt.Errorf("%w: %w", transport.ErrPeerGone, g.err) // Down follows
 	}
 	pkt := transport.Packet{Event: transport.RMADone, Peer: int32(g.s.peer), Cookie: g.cookie, Err: g.err}
 	if g.result >= 0 {

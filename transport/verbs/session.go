@@ -206,11 +206,8 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	return newLink(s), nil
 }
 
-// attach returns the session with a peer, and says hello if it is new. mu is held.
-func (d *Device) attach(peer int) (*session, error) {
-	if s := d.sessions[peer]; s != nil {
-		return s, nil
-	}
+// makeSession makes a session whose queue pair is not connected. mu is held.
+func (d *Device) makeSession(peer int) (*session, error) {
 	s := &session{d: d, peer: peer, handshake: handshake{opened: make(chan struct{})},
 		queuePairs: queuePairs{psn: rand.Uint32() >> 8}}
 	var deep int
@@ -227,6 +224,18 @@ func (d *Device) attach(peer int) (*session, error) {
 	}
 	s.sq, s.most = make([]record, depth), min(depth, deep-1)
 	d.table.Store(d.table.Load().with(s))
+	return s, nil
+}
+
+// attach returns the session with a peer, and says hello if it is new. mu is held.
+func (d *Device) attach(peer int) (*session, error) {
+	if s := d.sessions[peer]; s != nil {
+		return s, nil
+	}
+	s, err := d.makeSession(peer)
+	if err != nil {
+		return nil, err
+	}
 	d.sessions[peer] = s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid,
 		qpn: s.qpn, psn: s.psn, slot: slotSize,
@@ -319,7 +328,7 @@ func (d *Device) abort(s *session, err error, notifyPeer bool) {
 	if s.state == stateFailed {
 		return
 	}
-	if notifyPeer {
+	if notifyPeer && s.peer != d.opt.Rank {
 		d.control.send(s.peer, tagBroken, []byte(err.Error()))
 	}
 	if s.state != stateOpen {
