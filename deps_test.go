@@ -83,7 +83,7 @@ const graph = `
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
 	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/meminfo,
-	                                internal/mpierr, internal/ranks, internal/layout
+	                                internal/mpierr, internal/ranks, internal/layout, {golang.org/x/sys}
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}

@@ -257,6 +257,9 @@ const movePiece = 256 << 10
 
 // move is copy between slices of one length.
 func move[T any](dst, src []T) {
+	if len(src)*sizeOf[T]() >= window.CopyLeast && window.CopyLong(bytesOf(dst), bytesOf(src)) {
+		return
+	}
 	for n := movePiece / max(1, sizeOf[T]()); n > 0 && len(src) > n; {
 		copy(dst, src[:n])
 		dst, src = dst[n:], src[n:]

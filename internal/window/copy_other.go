@@ -1,0 +1,7 @@
+//go:build !amd64 || race
+
+package window
+
+const copyString = false
+
+func moveString(dst, src []byte) { copy(dst, src) }
