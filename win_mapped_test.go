@@ -96,7 +96,7 @@ func TestLocksAtOnce(t *testing.T) {
 func TestFenceAfterContext(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		run(3, func(w *Comm) {
-			withWin(w, 1, func(win *Win[int64]) {
+			withWin(w, 3, func(win *Win[int64]) {
 				must(win.Fence())
 				for round := range int64(inShort(20, 3)) {
 					if w.Rank() == 0 {
@@ -110,11 +110,12 @@ func TestFenceAfterContext(t *testing.T) {
 						awaitSignal(w, 0)
 						must(win.Fence())
 						must(win.Fence())
-						must(win.Put([]int64{round + 1}, 0, 0))
+						must(win.Put([]int64{round + 1}, 0, int64(w.Rank())))
 					}
 					must(win.Fence())
 					if w.Rank() == 0 {
-						same(win.Local()[0], round+1)
+						same(win.Local()[1], round+1)
+						same(win.Local()[2], round+1)
 					}
 					must(win.Fence())
 				}
