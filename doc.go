@@ -41,7 +41,7 @@
 //
 // A window (Win) has elements of each rank, which other ranks read, write and
 // update without a call of that rank: Put, Get, Accumulate, FetchOp. Operations
-// belong to epochs, which Fence, Start and Post, Lock, or LockAll open and end.
+// belong to epochs, which Fence, Start and Post, Lock, or LockAll open.
 //
 // # Errors
 //

@@ -176,22 +176,24 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 }
 
 // fail ends the job because of an error of Main's body. Under gorun the error is printed once: by gorun, if this rank
-// is the cause. Main prints an error that gorun does not get in full, such as the stack of a panic, unless the error is
-// a consequence of another rank's end. Another launcher prints no text of an Abort, and Main prints every error there.
+// is the cause. Main prints an error that gorun does not get in full, such as the stack of a panic or an error of a
+// Finalize that has left the job, unless the error is a consequence of another rank's end. Another launcher prints no
+// text of an Abort, and Main prints every error there.
 func fail(rank int, err error) {
 	m := process.member.Load()
 	hear(m.Engine, err)
 	text := err.Error()
 	first, _, more := strings.Cut(text, "\n")
-	if max := m.AbortText(); max == 0 || (more || len(text) > max) && !process.peerFailed.Load() {
+	max, left := m.AbortText(), process.finalized.Load()
+	if max == 0 || (left || more || len(text) > max) && !process.peerFailed.Load() {
 		fmt.Fprintf(os.Stderr, "rank %d: %s\n", rank, text)
 	}
 	abort(1, first)
 }
 
 // hear looks at an error that a call on e is about to return. When it is the first that says that another rank has
-// failed, gorun is told before the caller can end this rank because of it, be it by os.Exit. A rank that has returned is
-// no failure that gorun hears of in another way.
+// failed, gorun is told before the caller can end this rank because of it, be it by os.Exit. A rank that has returned
+// is no failure that gorun hears of in another way.
 func hear(e *pml.Engine, err error) {
 	if !errors.Is(err, ErrPeerFailed) || errors.Is(err, pml.ErrReturned) {
 		return
@@ -204,8 +206,8 @@ func hear(e *pml.Engine, err error) {
 	}
 }
 
-// signalContext returns a context that ends on SIGINT and SIGTERM, except for a SIGINT that was ignored at the start, as
-// for a background job of a script: to ask for it would undo that.
+// signalContext returns a context that ends on SIGINT and SIGTERM, except for a SIGINT that was ignored at the start,
+// as for a background job of a script: to ask for it would undo that.
 func signalContext() (context.Context, context.CancelFunc) {
 	signals := []os.Signal{syscall.SIGTERM}
 	if !signal.Ignored(os.Interrupt) {

@@ -22,7 +22,8 @@ import (
 // names a rank, and the element at that rank where it begins. Operations are allowed in epochs, which Fence, Start,
 // Lock and LockAll open; ErrEpoch otherwise. A buffer of an operation is the library's until the epoch ends, or Flush
 // or FlushLocal returns. Operations with ProcNull do nothing; Lock, Unlock and Flush need a rank (§12.5.3), and
-// ProcNull is ErrRank. Every goroutine may call the methods.
+// ProcNull is ErrRank. Every goroutine may call the methods. An epoch is the rank's and not a goroutine's: goroutines
+// that share a window use one LockAll, and not each a Lock of the same rank.
 //
 // Memory that ranks of one host map forgives a Flush that is missing: run a program with GORUN_TRANSPORTS=tcp too.
 //
@@ -126,8 +127,8 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 		case o != NICAtomics:
 			no = c.opError(op, ErrUnavailable, "there is no option %d; use WinContiguous or NICAtomics", o)
 		case reduce.AtomicKind[T]() == reflect.Invalid || !(updater[T]{}).Adds(uint8(reduce.AtomicSum)):
-			no = c.opError(op, ErrType, "the elements are %v; with NICAtomics they must be integers of 8 bytes: int64 or "+
-				"uint64", reflect.TypeFor[T]())
+			no = c.opError(op, ErrType, "the elements are %v; with NICAtomics they must be integers of 8 bytes",
+				reflect.TypeFor[T]())
 		default:
 			spec.NIC = true
 		}

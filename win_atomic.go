@@ -108,7 +108,7 @@ func (w *Win[T]) Accumulate(op Op[T], src []T, rank int, at int64) error {
 }
 
 // GetAccumulate is Accumulate that returns the elements as they were before in result; §12.3.4. With NoOp src may be
-// nil. src and result that share memory are ErrBuffer.
+// nil. src and result that share memory are ErrBuffer. It returns when result has the elements.
 func (w *Win[T]) GetAccumulate(op Op[T], src, result []T, rank int, at int64) error {
 	return w.getAccumulate("GetAccumulate", op, src, result, rank, at)
 }
@@ -294,7 +294,8 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 }
 
 // PutNotify is Put and then a note for the rank, which WaitNote there returns when src is in its elements. An RDMA
-// device does both in one operation, if the note is less than 1<<22 and there are elements.
+// device does both in one operation, if the note is less than 1<<22 and there are elements. What is known to follow
+// from the note, such as an answer of the rank, ends the library's use of src as FlushLocal does.
 func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 	const call = "PutNotify"
 	if err := w.valid(call); err != nil || rank == ProcNull {
@@ -314,7 +315,8 @@ func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 }
 
 // WaitNote returns the next note that PutNotify of another rank has sent here, and that rank. Notes of one rank come in
-// the order of its calls. It needs no epoch. A nil ctx is the context of WithContext.
+// the order of its calls, and notes of different ranks in any order. It needs no epoch. It waits for ever if no rank
+// sends one; Free drops the notes that no WaitNote has returned. A nil ctx is the context of WithContext.
 func (w *Win[T]) WaitNote(ctx context.Context) (source int, note uint32, err error) {
 	if err := w.valid("WaitNote"); err != nil {
 		return ProcNull, 0, err

@@ -12,8 +12,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A Lock that is had at once opens an epoch like any other: each call that does not go with it is ErrEpoch and leaves it
-// open, and Unlock ends it; §12.5.3.
+// A Lock that is had at once opens an epoch like any other: each call that does not go with it is ErrEpoch and leaves
+// it open, and Unlock ends it; §12.5.3.
 func TestLockThatIsHadAtOnce(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {

@@ -174,7 +174,8 @@ func newHeatCheck() func(*testing.T, run, int) {
 		if strings.Count(numbers, "\n") != 4 || numbers != firstNumbers {
 			t.Errorf("got\n%s\nwant\n%s", numbers, firstNumbers)
 		}
-		// gonum draws the isotherms in an order that changes from run to run; a line is a little brighter where it begins.
+		// gonum draws the isotherms in an order that changes from run to run; a line is a little brighter where it
+		// begins.
 		if n := differing(picture, firstPicture); n > 1000 {
 			t.Errorf("%d of %v pixels differ from the picture of one rank", n, picture.Bounds().Size())
 		}

@@ -108,8 +108,8 @@ func (l *linkPath) foundNothing(w *waitFor) {
 }
 
 // letSendersGoOn is called where a caller waits for something that has not come for a while, which may depend on any
-// sender; it reports whether one goes on. A caller that waits for the rest of a matched message needs no sender to go on.
-// w is what the caller of this function waits for, if it is known; callers that sleep wait too.
+// sender; it reports whether one goes on. A caller that waits for the rest of a matched message needs no sender to go
+// on. w is what the caller of this function waits for, if it is known; callers that sleep wait too.
 func (l *linkPath) letSendersGoOn(w *waitFor) (found bool) {
 	rest := l.transfers.inbound > 0 && len(l.wanting) > 0 && !l.unmatched && !l.awaitsUnmatched(w)
 	l.fruitless, l.unheard, l.unmatched = 0, false, false
@@ -128,7 +128,8 @@ func (l *linkPath) letSendersGoOn(w *waitFor) (found bool) {
 		if p.in.Wants() {
 			p.serve()
 		}
-		// The sender's latest is the first that is looked at: a rank whose one goroutine is blocked has sent nothing since.
+		// The sender's latest is the first that is looked at: a rank whose one goroutine is blocked has sent nothing
+		// since.
 		for u := p.asked; u != nil && p.blocked > 0; {
 			older := u.older
 			if u.blocks() {

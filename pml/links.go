@@ -31,8 +31,8 @@ type linkPath struct {
 	e     *Engine
 	table *tagmatch.Table
 	peers []*peer // by rank; nil until first contact
-	// needsCheck: peers that have failed or returned, that send through a device that matches, or are in wanting. Posted
-	// receives need a look.
+	// needsCheck: peers that have failed or returned, that send through a device that matches, or are in wanting.
+	// Posted receives need a look.
 	needsCheck int
 	wanting    []*peer // Invariant: p is in it once ⇔ p.wants() and p.err is nil
 	unheard    bool    // since letSendersGoOn, some that are in wanting; a caller that waits may not sleep before it

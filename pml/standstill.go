@@ -33,8 +33,8 @@ func (s *Standstill) SameAs(before *Standstill) bool {
 	return before != nil && s.Asleep == before.Asleep && s.completed == before.completed
 }
 
-// StandsStill looks whether ranks, which are all of a job, can do nothing unless a goroutine calls the library. still is
-// called if so, with the locks of all: it does not call the library. Otherwise, or where that cannot be known, the
+// StandsStill looks whether ranks, which are all of a job, can do nothing unless a goroutine calls the library. still
+// is called if so, with the locks of all: it does not call the library. Otherwise, or where that cannot be known, the
 // result is nil. Whether other goroutines could call is not looked at.
 func StandsStill(ranks []*Engine, still func(*Standstill)) {
 	for _, e := range ranks {

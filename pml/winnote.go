@@ -8,9 +8,9 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A note that a link tells with the bytes of a Put (transport.RMA.PutNote) arrives as if it were an eager message of its
-// window: of noteBytes bytes, little-endian, with the window's tag for notes. It costs the credit of that message. So a
-// receive takes it, it waits unmatched, and the memory that it takes is bounded, as with any message.
+// A note that a link tells with the bytes of a Put (transport.RMA.PutNote) arrives as if it were an eager message of
+// its window: of noteBytes bytes, little-endian, with the window's tag for notes. It costs the credit of that message.
+// So a receive takes it, it waits unmatched, and the memory that it takes is bounded, as with any message.
 
 const (
 	noteBytes = 4

@@ -20,8 +20,8 @@ const (
 	Words // how many there are
 )
 
-// Memory is the words of one lock. Add is atomic, adds 1, returns the sum, and wakes the ranks that sleep for it. Take is
-// Add of Next in the same way, if that has the value from; it reports whether it has.
+// Memory is the words of one lock. Add is atomic, adds 1, returns the sum, and wakes the ranks that sleep for it. Take
+// is Add of Next in the same way, if that has the value from; it reports whether it has.
 type Memory interface {
 	Add(Word) uint64
 	Load(Word) uint64

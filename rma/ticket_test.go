@@ -8,8 +8,8 @@ import (
 )
 
 // The lock of words that ranks have mapped, in every order in which ranks of short scripts can take their steps. A step
-// is one Add, one Load or Take of TryEnter, or the Load that shows a rank its turn. The walk goes through states: a state is the words, and
-// for each rank how many steps it has taken, and its ticket.
+// is one Add, one Load or Take of TryEnter, or the Load that shows a rank its turn. The walk goes through states: a
+// state is the words, and for each rank how many steps it has taken, and its ticket.
 
 // Steps that are no Add: of a rank that sleeps until it has its turn, and of one that tries to enter.
 const (

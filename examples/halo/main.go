@@ -63,6 +63,7 @@ func run(ctx context.Context, world *mpi.Comm) error {
 			}
 			notes[note%2]++ // it may be one of the next step
 		}
+		// Both neighbours have come to this step, so they have had the cells of the step before, which next overwrites.
 		notes[turn] = 0
 		h := halos.Local()[2*turn:]
 		next[0] = flow(h[0], now[0], now[1])

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -22,6 +23,17 @@ func init() {
 			time.Sleep(2 * limit)
 		}
 		return err
+	})
+	// Rank 0 leaves a barrier that rank 1 never makes.
+	role("finalize with a call left", func(ctx context.Context, w *mpi.Comm) error {
+		if w.Rank() == 0 {
+			soon, cancel := context.WithTimeout(ctx, time.Millisecond)
+			defer cancel()
+			if err := mpi.Barrier(w.WithContext(soon)); !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("the barrier gives %w", err)
+			}
+		}
+		return nil
 	})
 	roles["abort in finalize"] = func() error { return abortInside("(*Client).Fence", false) }
 	roles["abort in flush"] = func() error { return abortInside("(*Engine).Flush", true) }
@@ -105,6 +117,15 @@ func TestFinalizeWaits(t *testing.T) {
 		}
 	}
 	t.Error("Init takes longer than 30 s")
+}
+
+// Main prints the error of a Finalize that has left the job: gorun does not hear of it.
+func TestFinalizeSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	j := run(t, spec{n: 2, role: "finalize with a call left"}, 1)
+	if j.count(`(?m)^rank 0: mpi: Finalize: a context has ended this rank's Barrier of world, which other ranks have not`) != 1 {
+		t.Error("the cause is not there once")
+	}
 }
 
 // Abort ends the rank at once, whatever another goroutine waits for.

@@ -122,8 +122,8 @@ func swapOf(two []byte) pml.Step {
 	return pml.Step{Swap: true, By: binary.NativeEndian.Uint64(two), To: binary.NativeEndian.Uint64(two[stepBytes:])}
 }
 
-// steps are the steps that this rank's device makes for the request that is being handled, one at a time. The request is
-// handled again until all are made.
+// steps are the steps that this rank's device makes for the request that is being handled, one at a time. The request
+// is handled again until all are made.
 type steps struct {
 	done   int // elements
 	under  bool

@@ -93,8 +93,8 @@ func (w *Window) turn(ctx context.Context, op string, rank int, mode rma.Mode, t
 // is why then.
 func (w *Window) lockLost(op string, rank, who int, why error) error {
 	if why == pml.ErrReturned {
-		return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d %w, and may have had the lock; it must call Unlock, or "+
-			"UnlockAll, before it returns", who, why)
+		return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d %w, and may have had the lock; every rank calls "+
+			"Unlock, or UnlockAll, and Free before it returns", who, why)
 	}
 	return w.fail(op, mpierr.ErrPeerFailed, rank, "rank %d has failed, and may have had the lock; no rank waits for "+
 		"it any more", who)
@@ -131,9 +131,9 @@ func (w *Window) sleep(ctx context.Context, op string, line int, least uint64, l
 	return w.goneFirst(op, left, err)
 }
 
-// await returns when a word is at least so much. from are ranks of the world that have still to raise it, or another word
-// that the caller waits for: the wait ends if one of them is gone, and not if another one is. For noRanks the failure of
-// any member ends it.
+// await returns when a word is at least so much. from are ranks of the world that have still to raise it, or another
+// word that the caller waits for: the wait ends if one of them is gone, and not if another one is. For noRanks the
+// failure of any member ends it.
 func (w *Window) await(ctx context.Context, line int, least uint64, from []int32) error {
 	word := &w.board.Lines[line].Word
 	if word.Load() >= least {

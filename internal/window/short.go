@@ -25,7 +25,8 @@ func shortOf(rank int, mode rma.Mode) uint64 { return uint64(rank+1)<<shortRank 
 // isOf reports whether the epoch is one of a rank's lock.
 func (s *shortEpoch) isOf(rank int) bool { return s.Load()>>shortRank == uint64(rank+1) }
 
-// lockShort is Lock, if no epoch is open and the rank's lock is had at once. It reports whether it has opened the epoch.
+// lockShort is Lock, if no epoch is open and the rank's lock is had at once. It reports whether it has opened the
+// epoch.
 func (w *Window) lockShort(ctx context.Context, rank int, mode rma.Mode) bool {
 	if w.short.Load() != shortNone || uint(rank) >= uint(len(w.parts)) || ctx != nil && ctx.Err() != nil ||
 		mode != rma.Shared && mode != rma.Exclusive || mode == rma.Exclusive && w.heldBack().Load() != 0 {

@@ -30,7 +30,8 @@ func linesOfSignals(members int) int {
 // given are the signals between this rank and another one.
 type given struct {
 	out, in slot
-	// As this rank has left the bits of out, and as it has seen the bits of in when it took the last signal. mu guards them.
+	// As this rank has left the bits of out, and as it has seen the bits of in when it took the last signal. mu guards
+	// them.
 	gave, took uint64
 }
 

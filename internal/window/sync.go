@@ -29,8 +29,8 @@ func (w *Window) Fence(ctx context.Context) error {
 	return w.finish(ctx, op, ranks.Undefined, func() error { return w.fence(op, before, over) })
 }
 
-// fence is Fence of a window that is not mapped. It follows the fence that closes before. Other ranks count on this one,
-// also after an error.
+// fence is Fence of a window that is not mapped. It follows the fence that closes before. Other ranks count on this
+// one, also after an error.
 func (w *Window) fence(op string, before, over chan struct{}) error {
 	if over != nil {
 		defer close(over)
@@ -41,8 +41,8 @@ func (w *Window) fence(op string, before, over chan struct{}) error {
 	return errors.Join(w.flushAll(op), w.barrier(nil, op))
 }
 
-// nextFence returns what the Fence before this one closes, and what this one is to close. If its context may end it goes
-// on in the background: then the next one must not overtake it.
+// nextFence returns what the Fence before this one closes, and what this one is to close. If its context may end it
+// goes on in the background: then the next one must not overtake it.
 func (w *Window) nextFence(mayEnd bool) (before, over chan struct{}) {
 	if mayEnd {
 		over = make(chan struct{})

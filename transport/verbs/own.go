@@ -4,8 +4,8 @@ package verbs
 
 import "github.com/gorun-mpi/mpi/transport"
 
-// ownLink is the way to this rank's own memory: a queue pair that is connected with itself. Of its session no peer and no
-// control connection knows.
+// ownLink is the way to this rank's own memory: a queue pair that is connected with itself. Of its session no peer and
+// no control connection knows.
 type ownLink struct {
 	rma    *transport.RMA // nil: there is none
 	failed bool           // it could not be made, which has been logged
