@@ -27,6 +27,8 @@ import (
 //
 // Memory that ranks of one host map forgives a Flush that is missing: run a program with GORUN_TRANSPORTS=tcp too.
 //
+// A Put of a rank's own elements into others that overlap them, or a Get, is for the caller to avoid (§12.3).
+//
 // Memory that is not there is ErrRange; a rank that is not there ErrRank; a call after Free ErrComm.
 type Win[T any] struct {
 	*winState[T]

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/shm"
 )
 
 // A Lock that is had at once opens an epoch like any other: each call that does not go with it is ErrEpoch and leaves
@@ -185,5 +189,140 @@ func TestEpochsAllocateNothing(t *testing.T) {
 			}
 		}
 		must(win.Free())
+	})
+}
+
+// A call after Free is ErrComm in memory that the kernel has mapped too, whose words are gone.
+func TestLockAfterFree(t *testing.T) {
+	over(t, withDevices(func(rank int, d transport.Device) transport.Device {
+		d.Close()
+		return ok(shm.New(shm.Options{Rank: rank, Size: 2, Local: 2, Job: "test", Secret: testSecret}))
+	}))(2, func(w *Comm) {
+		win := ok(WinAlloc[int64](w, 1))
+		must(win.Free())
+		must(Barrier(w))
+		is(win.Lock(0, Shared), ErrComm)
+		is(win.Lock(0, Exclusive), ErrComm)
+		is(win.LockAll(), ErrComm)
+	})
+}
+
+// Unlock of no rank is an error, and the epochs that there are stay as they are.
+func TestUnlockOfNoRank(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			withWin(w, 1, func(win *Win[int64]) {
+				is(win.Unlock(AnySource), ErrRank)
+				must(win.LockAll())
+				is(win.Unlock(AnySource), ErrRank)
+				is(win.Lock(1, Shared), ErrEpoch)
+				must(win.UnlockAll())
+				must(win.Lock(1, Shared))
+				is(win.Unlock(AnySource), ErrRank)
+				must(win.Unlock(1))
+			})
+		})
+	})
+}
+
+// endsLate is a context that ends when it has been asked some times, if not before.
+type endsLate struct {
+	context.Context
+	asked atomic.Int32
+	after int32
+}
+
+func (c *endsLate) Err() error {
+	if c.asked.Add(1) > c.after {
+		return context.DeadlineExceeded
+	}
+	return c.Context.Err()
+}
+
+// A Lock whose context ends at any time keeps no other rank from the lock.
+func TestLockWhoseContextEndsLate(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		for after := range int32(5) {
+			run(2, func(w *Comm) {
+				withWin(w, 1, func(win *Win[int64]) {
+					if w.Rank() == 1 {
+						must(win.Lock(0, Exclusive))
+						sendSignal(w, 0)
+						awaitSignal(w, 0)
+						must(win.Unlock(0))
+						sendSignal(w, 0)
+						return
+					}
+					awaitSignal(w, 1)
+					soon, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+					defer cancel()
+					is(win.WithContext(&endsLate{Context: soon, after: after}).Lock(0, Exclusive), context.DeadlineExceeded)
+					sendSignal(w, 1)
+					awaitSignal(w, 1)
+					must(win.Lock(0, Exclusive))
+					must(win.Unlock(0))
+				})
+			})
+		}
+	})
+}
+
+// While a Start waits, other goroutines are told that it does.
+func TestStartHasNotReturned(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			withWin(w, 1, func(win *Win[int64]) {
+				g := ok(w.Group().Incl(1 - w.Rank()))
+				if w.Rank() == 1 {
+					awaitSignal(w, 0)
+					must(win.Post(g))
+					must(win.Wait())
+					same(win.Local()[0], 1)
+					return
+				}
+				started := make(chan error)
+				go func() { started <- win.Start(g) }()
+				for err := error(nil); err == nil || !strings.Contains(err.Error(), "Start has not returned yet"); {
+					err = win.Put([]int64{1}, 1, 0)
+					is(err, ErrEpoch)
+					runtime.Gosched()
+				}
+				is(win.Complete(), ErrEpoch)
+				is(win.Fence(), ErrEpoch)
+				sendSignal(w, 1)
+				must(<-started)
+				must(win.Put([]int64{1}, 1, 0))
+				must(win.Complete())
+				is(win.Put([]int64{1}, 1, 0), ErrEpoch)
+			})
+		})
+	})
+}
+
+// Test of a Post to a rank that has returned and to one that has not called Start takes the first off the group, and
+// waits for the other one.
+func TestOfPostToReturned(t *testing.T) {
+	overLoop(t)(3, func(w *Comm) {
+		win := ok(WinCreate(w, make([]int64, 1)))
+		switch w.Rank() {
+		case 1:
+			awaitSignal(w, 0)
+			must(win.Start(ok(w.Group().Incl(0))))
+			must(win.Put([]int64{1}, 0, 0))
+			must(win.Complete())
+			awaitSignal(w, 0)
+		case 0:
+			must(win.Post(ok(w.Group().Incl(1, 2))))
+			over, err := false, error(nil)
+			for ; err == nil; over, err = win.Test() {
+				check(!over, "the epoch is over, and rank 1 has not begun")
+			}
+			is(err, ErrPeerFailed)
+			check(!over, "the epoch is over, and rank 1 has not begun")
+			sendSignal(w, 1)
+			must(win.Wait())
+			same(win.Local()[0], 1)
+			sendSignal(w, 1)
+		}
 	})
 }

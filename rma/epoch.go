@@ -40,9 +40,10 @@ type Epochs struct {
 	locks  []held  // sorted by rank. Invariant: not empty ⇔ access is accessLocked
 	posted []int32 // of Post, sorted; nil: there is no exposure epoch
 
-	// A Lock or LockAll that has not returned yet does not have its locks (held.asked). Other goroutines call methods
-	// meanwhile.
+	// A Lock or LockAll that has not returned yet does not have its locks (held.asked), and a Start waits for the ranks
+	// of its group. Other goroutines call methods meanwhile.
 	askedAll bool // Invariant: access is accessAll
+	starting bool // Invariant: access is accessStarted
 
 	spare [][]int32 // what Recycle has been given
 }
@@ -87,6 +88,9 @@ func (e *Epochs) Operation(rank int32) error {
 		e.access = accessFenced
 		return nil
 	case accessStarted:
+		if e.starting {
+			return fmt.Errorf("%s", e.open(""))
+		}
 		if _, in := slices.BinarySearch(e.group, rank); !in {
 			return fmt.Errorf("rank %d is not in the group of Start, which has %s; call Complete first", rank,
 				list(e.group))
@@ -122,6 +126,9 @@ func (e *Epochs) open(opener string) string {
 	case accessFenced:
 		return "a Fence has opened an epoch, and there have been operations since; call Fence again first"
 	case accessStarted:
+		if e.starting {
+			return "Start has not returned yet; wait for it first"
+		}
 		return fmt.Sprintf("Start has opened an epoch for %s; call Complete first", list(e.group))
 	case accessLocked:
 		if opener == "Lock" {
@@ -172,14 +179,25 @@ func (e *Epochs) Start(group []int32) error {
 	if err := e.idle(); err != nil {
 		return err
 	}
-	e.access, e.group = accessStarted, e.sorted(group)
+	e.access, e.group, e.starting = accessStarted, e.sorted(group), true
 	return nil
+}
+
+// StartReturns is called when Start is about to return. has: each rank of the group has called Post; otherwise there is
+// no epoch.
+func (e *Epochs) StartReturns(has bool) {
+	if e.starting = false; !has && e.access == accessStarted {
+		e.access, e.group = accessNone, nil
+	}
 }
 
 // Complete ends the epoch of Start, and returns its group.
 func (e *Epochs) Complete() (group []int32, err error) {
 	if e.access != accessStarted {
 		return nil, fmt.Errorf("Start has opened no epoch; %s", e.open("Start"))
+	}
+	if e.starting {
+		return nil, fmt.Errorf("%s", e.open(""))
 	}
 	group, e.access, e.group = e.group, accessNone, nil
 	return group, nil

@@ -20,6 +20,7 @@ type epochsModel struct {
 
 	asked    map[int32]bool // ranks whose Lock has not returned
 	askedAll bool           // LockAll has not
+	starting bool           // Start has not
 }
 
 // self is this rank in the tests.
@@ -46,6 +47,7 @@ var allows = map[string]struct{ access, posted string }{
 	"Free":      {"y y y - - -", "-"}, // §12.2.5
 
 	"Lock returns": {"y y y y y y", "y"}, "Lock fails": {"y y y y y y", "y"},
+	"Start returns": {"y y y y y y", "y"}, "Start fails": {"y y y y y y", "y"},
 	"LockAll returns": {"y y y y y y", "y"}, "LockAll fails": {"y y y y y y", "y"},
 }
 
@@ -84,6 +86,8 @@ func (m *epochsModel) allowed(c epochsCall) (ok bool, words []string) {
 		return false, []string{fmt.Sprintf("%d is no kind of lock", c.mode), "use Shared or Exclusive"}
 	case m.askedAll && cell == "y" && slices.Contains([]string{"Operation", "UnlockAll", "Flush", "FlushAll"}, c.name):
 		return false, []string{"LockAll has not returned yet; wait for it first"}
+	case m.starting && (cell == "g" || c.name == "Complete"):
+		return false, []string{"Start has not returned yet; wait for it first"}
 	case m.asked[c.rank] && (cell == "l" || cell == "f"):
 		return false, []string{fmt.Sprintf("Lock of rank %d has not returned yet; wait for it first", c.rank)}
 	case c.name == "Lock" && c.rank == self && m.posted != nil && cell != "-":
@@ -112,6 +116,8 @@ func (m *epochsModel) allowed(c epochsCall) (ok bool, words []string) {
 		open, due := says[m.access].open, says[m.access].due
 		if m.askedAll {
 			open, due = "LockAll has not returned yet", "wait for it first"
+		} else if m.starting {
+			open, due = "Start has not returned yet", "wait for it first"
 		} else if due == "" {
 			due = opens[c.name]
 		}
@@ -134,7 +140,13 @@ func (m *epochsModel) step(c epochsCall) {
 	case "Fence":
 		m.access = accessFence
 	case "Start":
-		m.access, m.group = accessStarted, group
+		m.access, m.group, m.starting = accessStarted, group, true
+	case "Start fails":
+		if m.starting {
+			m.access, m.group, m.starting = accessNone, nil, false
+		}
+	case "Start returns":
+		m.starting = false
 	case "Complete", "UnlockAll":
 		m.access, m.group = accessNone, nil
 	case "Post":
@@ -196,6 +208,11 @@ func (c epochsCall) call(e *Epochs) (got any, err error) {
 			e.LockReturns(c.rank, c.name == "Lock returns")
 		}
 		return nil, nil
+	case "Start returns", "Start fails":
+		if e.starting {
+			e.StartReturns(c.name == "Start returns")
+		}
+		return nil, nil
 	case "LockAll returns", "LockAll fails":
 		if e.askedAll {
 			e.LockAllReturns(c.name == "LockAll returns")
@@ -227,8 +244,8 @@ func (m *epochsModel) result(c epochsCall) any {
 }
 
 func (m *epochsModel) String() string {
-	return fmt.Sprintf("access %d, group %v, locks %v, posted %v %v, asked %v %v", m.access, m.group, m.locks,
-		m.posted != nil, m.posted, m.asked, m.askedAll)
+	return fmt.Sprintf("access %d, group %v, locks %v, posted %v %v, asked %v %v %v", m.access, m.group, m.locks,
+		m.posted != nil, m.posted, m.asked, m.askedAll, m.starting)
 }
 
 func (e *Epochs) asModel() *epochsModel {
@@ -238,7 +255,7 @@ func (e *Epochs) asModel() *epochsModel {
 			asked[h.rank] = true
 		}
 	}
-	return &epochsModel{e.access, e.group, locks, e.posted, asked, e.askedAll}
+	return &epochsModel{e.access, e.group, locks, e.posted, asked, e.askedAll, e.starting}
 }
 
 func (m *epochsModel) clone() *epochsModel {
@@ -329,16 +346,16 @@ func TestEpochs(t *testing.T) {
 			for _, rank := range slices.Sorted(maps.Keys(has.locks)) {
 				locks = append(locks, held{rank, has.locks[rank], has.asked[rank]})
 			}
-			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll, nil}, m, c)
+			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll, has.starting, nil}, m, c)
 			if s := m.String(); !seen[s] {
 				seen[s] = true
 				frontier = append(frontier, m)
 			}
 		}
 	}
-	// None, two of Fence, a group of 8; each with no exposure epoch or a group of 8. Locks, of which each may have
+	// None, two of Fence, a group of 8 whose Start may have returned; each with no exposure epoch or a group of 8. Locks, of which each may have
 	// returned, are 5³-1, or 5²-1 in the time of an exposure epoch, which excludes one rank and LockAll.
-	if want := (1+2+8)*9 + 124 + 24*8 + 2; len(seen) != want {
+	if want := (1+2+2*8)*9 + 124 + 24*8 + 2; len(seen) != want {
 		t.Errorf("the calls reach %d states, want %d", len(seen), want)
 	}
 }

@@ -179,15 +179,23 @@ func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) e
 		return nil
 	}
 	var ticket uint64
-	had := false
-	if w.mapped && mode == rma.Exclusive && w.heldBack().Load() != 0 {
+	taken, had, back := false, false, false
+	err := w.change(op, rank, func(*rma.Epochs) error { // not before: the memory may be gone
+		back = w.mapped && mode == rma.Exclusive && w.isHeldBack()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if back {
 		w.standBack(ctx)
 	}
-	err := w.change(op, rank, func(e *rma.Epochs) error {
+	err = w.change(op, rank, func(e *rma.Epochs) error {
 		if err := e.Lock(int32(rank), mode); err != nil {
 			return err
 		}
 		if w.mapped && (ctx == nil || ctx.Err() == nil) {
+			taken = true
 			if ticket, had = w.enter(rank, mode); had { // the usual case
 				w.note(rank)
 				e.LockReturns(int32(rank), true)
@@ -199,10 +207,10 @@ func (w *Window) Lock(ctx context.Context, op string, rank int, mode rma.Mode) e
 		return err
 	}
 	switch {
+	case taken: // also if ctx has ended since: a ticket that is not used would keep the lock from all
+		err = w.turn(ctx, op, rank, mode, ticket)
 	case ctx != nil && ctx.Err() != nil:
 		err = ctx.Err()
-	case w.mapped:
-		err = w.turn(ctx, op, rank, mode, ticket)
 	default:
 		err = w.locked(ctx, op, func() error {
 			return w.ask(op, rank, &rma.Request{Kind: rma.Lock, Op: uint8(mode)}, nil, nil)
@@ -372,10 +380,19 @@ const (
 // heldBack counts the calls of LockAll that have other ranks stand back.
 func (w *Window) heldBack() *atomic.Uint64 { return w.parts[0].word(lineHeld) }
 
+// isHeldBack reports whether a rank without locks is to stand back. A rank that has failed may have left the word up.
+func (w *Window) isHeldBack() bool {
+	if w.heldBack().Load() == 0 {
+		return false
+	}
+	failed, _ := w.board.Failed()
+	return failed < 0
+}
+
 // standBack returns when no LockAll has ranks stand back, or this rank must not any more.
 func (w *Window) standBack(ctx context.Context) {
 	began := time.Now()
-	for wait := time.Microsecond; w.heldBack().Load() != 0 && time.Since(began) < standsBack; wait *= 2 {
+	for wait := time.Microsecond; w.isHeldBack() && time.Since(began) < standsBack; wait *= 2 {
 		if w.holdsLocks() || ctx != nil && ctx.Err() != nil {
 			return
 		}

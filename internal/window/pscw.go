@@ -36,13 +36,13 @@ func (w *Window) send(ctx context.Context, op string, s signal, group []int32) e
 }
 
 // taken takes messages, and returns the ranks of a group whose message has not come, in the place of the group. It does
-// not wait.
+// not wait. With an error the rank that is gone is the first.
 func (w *Window) taken(op string, s signal, group []int32) (left []int32, err error) {
 	left = group[:0]
 	for i, r := range group {
 		came, err := w.look(op, s, int(r))
 		if err != nil {
-			return append(left, group[i:]...), err
+			return slices.Concat([]int32{r}, left, group[i+1:]), err
 		}
 		if !came {
 			left = append(left, r)
@@ -110,7 +110,8 @@ func (w *Window) Start(ctx context.Context, group []int32) error {
 	}
 	left, err := w.receive(ctx, op, posted, due)
 	if err == nil {
-		return w.change(op, ranks.Undefined, func(*rma.Epochs) error {
+		return w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
+			e.StartReturns(true)
 			w.early = slices.DeleteFunc(w.early, func(r int32) bool { return slices.Contains(group, r) })
 			return nil
 		})
@@ -121,8 +122,8 @@ func (w *Window) Start(ctx context.Context, group []int32) error {
 				w.early = append(w.early, r)
 			}
 		}
-		_, err := e.Complete()
-		return err
+		e.StartReturns(false)
+		return nil
 	})
 	return err
 }

@@ -220,12 +220,14 @@ func (o *origin) Follow(_ pml.Status, err error) {
 	if o.moving > 0 || o.s.gone[o.rank] {
 		return
 	}
-	waiting := o.flushes
+	waiting, rank := o.flushes, o.rank
 	o.flushes = nil
 	for i := range waiting {
-		o.s.flushed(o.rank, &waiting[i])
+		o.s.flushed(rank, &waiting[i]) // which may let o rest, and another rank have it
 	}
-	o.s.rest(o)
+	if o.s.origins[rank] == o {
+		o.s.rest(o)
+	}
 }
 
 // replied is an origin that is told when an answer is over.

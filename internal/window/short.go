@@ -47,7 +47,7 @@ func (w *Window) lockShort(ctx context.Context, rank int, mode rma.Mode) bool {
 // unlockShort is Unlock of lockShort. It reports whether it has ended the epoch.
 func (w *Window) unlockShort(rank int) bool {
 	s := w.short.Load()
-	if s>>shortRank != uint64(rank+1) || !w.short.CompareAndSwap(s, shortNone) {
+	if uint(rank) >= uint(len(w.parts)) || s>>shortRank != uint64(rank+1) || !w.short.CompareAndSwap(s, shortNone) {
 		return false
 	}
 	rma.Leave(w.parts[rank], rma.Mode(s&(1<<shortRank-1)))

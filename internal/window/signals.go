@@ -127,7 +127,7 @@ func (w *Window) startMapped(ctx context.Context, op string, group []int32) erro
 			_, err = w.sleep(ctx, op, line, now+1, func() []int32 { return w.lacks(posted, group) })
 		}
 		if w.mu.Lock(); err != nil {
-			w.epochs.Complete()
+			w.epochs.StartReturns(false)
 			w.mu.Unlock()
 			return err
 		}
@@ -137,6 +137,7 @@ func (w *Window) startMapped(ctx context.Context, op string, group []int32) erro
 		p.take(posted)
 		p.access.Store(accessStarted)
 	}
+	w.epochs.StartReturns(true)
 	w.mu.Unlock()
 	return nil
 }

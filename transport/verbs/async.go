@@ -69,6 +69,9 @@ func (d *Device) happened(kind, qpn uint32) {
 		for _, s := range d.sessions {
 			d.abort(s, what, true)
 		}
+		for _, s := range d.table.Load().all { // own.go's too
+			d.abort(s, what, true)
+		}
 	case eventSRQLimit:
 		d.recv.watched.Store(false)
 		d.wakeSleepers()
