@@ -184,8 +184,8 @@ func TestSmallContexts(t *testing.T) {
 // fewNumbers lets communicators of this rank have small numbers below n only.
 func fewNumbers(w *Comm, n uint32) { w.group.Numbers.Small = n }
 
-// Numbers are used again after Free, those of communicators of a part of the ranks too, and a device can match them
-// then as before. While all are in use larger ones are given out.
+// Numbers are used again after Free, also if a part of the ranks had the communicator, and a device can match them then
+// as before. While all are in use larger ones are given out.
 func TestNumbersAreReused(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {
 		if matchedBelow(t) {

@@ -183,7 +183,8 @@ func TestContextEndsOperations(t *testing.T) {
 					moves(func(win *Win[int64]) error { return win.Flush(1) })
 					moves(func(win *Win[int64]) error { return wait(win.RGet(dst, 1, 3)) })
 					moves(func(win *Win[int64]) error { return wait(win.RPut(src, 1, 3+n)) })
-					if !strings.HasSuffix(t.Name(), "/ucx") { // UCX may hold a request back that its peer has no answer for
+					// UCX may hold a request back that its peer has no answer for.
+					if !strings.HasSuffix(t.Name(), "/ucx") {
 						gets, puts = ok(win.RGet(dst, 1, 3)), ok(win.RPut(src, 1, 3+n))
 					}
 					ended(func(win *Win[int64]) error {

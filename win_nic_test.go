@@ -15,8 +15,8 @@ func nicWindow[T any](w *Comm, create bool, n int) *Win[T] {
 	return ok(WinAlloc[T](w, n, NICAtomics))
 }
 
-// All kinds of atomic steps on one word are atomic with respect to each other, whoever makes them, the rank that has
-// the word too: none is lost, and no two find the same; §12.7.1.
+// All kinds of atomic steps on one word are atomic with respect to each other, also the steps of the rank that has the
+// word: none is lost, and no two find the same; §12.7.1.
 func TestNICAtomics(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) { countByAll(run, func(int) {}) })
 }
@@ -83,7 +83,8 @@ func countByAll(run runner, after func(rank int)) {
 	}
 }
 
-// Every operator gives what it gives without the option, and steps of one rank at one word are in their order; §12.7.2.
+// Every operator gives the result that it gives without the option, and steps of one rank at one word are in their
+// order; §12.7.2.
 func TestNICOperators(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {

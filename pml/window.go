@@ -18,7 +18,7 @@ type Window struct {
 	loans  map[int32]loan
 	over   bool // nothing is lent any more
 
-	number  uint16 // in notes; 0: there are none
+	number  uint16 // in notes; 0: no link brings any
 	noteTag int32  // of the messages that notes are
 
 	steps    bool // links make atomic steps in what is lent

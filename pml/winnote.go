@@ -81,8 +81,8 @@ func (f *Reach) PutNote(cc context.Context, src []byte, off int64, note uint32) 
 	e.lock()
 	defer e.unlock()
 	defer e.exitCall()
-	if f.lent.Notes == 0 || !f.lent.Writes || f.rma.PutNote == nil || f.isOwn() || f.err != nil || note>>noteBits != 0 || len(src) == 0 ||
-		int64(len(src)) > p.readPiece() {
+	if f.lent.Notes == 0 || !f.lent.Writes || f.rma.PutNote == nil || f.isOwn() || f.err != nil ||
+		note>>noteBits != 0 || len(src) == 0 || int64(len(src)) > p.readPiece() {
 		return false, nil
 	}
 	for f.oldest != nil { // one that failed and is tried again would come behind the note

@@ -353,8 +353,9 @@ func TestEpochs(t *testing.T) {
 			}
 		}
 	}
-	// None, two of Fence, a group of 8 whose Start may have returned; each with no exposure epoch or a group of 8. Locks, of which each may have
-	// returned, are 5³-1, or 5²-1 in the time of an exposure epoch, which excludes one rank and LockAll.
+	// None, two of Fence, a group of 8 whose Start may have returned; each with no exposure epoch or a group of 8.
+	// Locks, of which each may have returned, are 5³-1, or 5²-1 in the time of an exposure epoch, which excludes one
+	// rank and LockAll.
 	if want := (1+2+2*8)*9 + 124 + 24*8 + 2; len(seen) != want {
 		t.Errorf("the calls reach %d states, want %d", len(seen), want)
 	}

@@ -50,8 +50,8 @@ type Request struct {
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
 	// Runs is the length of a table, which comes before the elements: they are not all N, but what the table names in
-	// these. 0: there is none. It is of Put, Update, Fetch and Get, and of no other kind. The answer to such a Get is
-	// an Answer with the elements.
+	// these. 0: no table. Only Put, Update, Fetch and Get have one. The answer to such a Get is an Answer with the
+	// elements.
 	Runs uint16
 }
 

@@ -65,7 +65,7 @@ func Has[T any](a Atomic) bool {
 	return a < Atomics && int(k) < len(loops[0]) && loops[a][k] != nil
 }
 
-// Apply combines the elements of in, as many, with those of inout, without atomic steps. Has(a) is true.
+// Apply combines in with inout, which is as long, element by element, without atomic steps. Has(a) is true.
 // AtomicNoOp uses no in.
 func Apply[T any](a Atomic, inout, in []T) {
 	loops[a][kindOf[T]()](unsafe.Pointer(unsafe.SliceData(inout)), unsafe.Pointer(unsafe.SliceData(in)), len(inout))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// CopyLong copies all bytes of src, and none beside them.
+// CopyLong copies all bytes of src, and writes no byte beside dst.
 func TestCopyLong(t *testing.T) {
 	src := make([]byte, 2*stringPiece+100)
 	for i := range src {

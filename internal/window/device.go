@@ -58,7 +58,8 @@ func (w *Window) ordered(rank int) *pml.Reach {
 }
 
 // stepAsked is askWithin of an atomic step. A rank that has answered has handled what was sent before.
-func (w *Window) stepAsked(ctx context.Context, call string, rank int, want *rma.Request, elements, before []byte) error {
+func (w *Window) stepAsked(ctx context.Context, call string, rank int, want *rma.Request,
+	elements, before []byte) error {
 	if !w.nic {
 		return w.askWithin(ctx, call, rank, want, elements, before)
 	}

@@ -100,12 +100,17 @@ func (w *Window) aim(ctx context.Context, op string, rank int, at int64, t *layo
 	return a, err
 }
 
-// straight reports whether the layout names elements that follow on each other, in order, and which is the first.
-func (a *aim) straight(elem int) (first int64, ok bool) {
+// oneRun reports whether the layout names elements that follow on each other, in order, and data is one run too. It
+// returns the first element, and the run.
+func (a *aim) oneRun(elem int, data *Strewn) (first int64, run []byte, ok bool) {
 	at, one := a.Contiguous()
 	e := int64(max(1, elem))
 	at += a.Origin
-	return a.first + at/e, one && at%e == 0 && a.Size()%e == 0
+	if !one || at%e != 0 || a.Size()%e != 0 {
+		return 0, nil, false
+	}
+	run, ok = data.run()
+	return a.first + at/e, run, ok
 }
 
 // PutLayout writes src to what a layout names at a rank, whose displacement 0 is element at. Both have one size. start:
@@ -120,9 +125,8 @@ func (w *Window) PutLayout(ctx context.Context, op string, src Strewn, rank int,
 		copyStrewn(&a.Strewn, &src)
 		return nil, nil
 	}
-	first, straight := a.straight(w.elem)
-	switch run, one := src.run(); {
-	case !one || !straight:
+	switch first, run, one := a.oneRun(w.elem, &src); {
+	case !one:
 	case start:
 		return w.StartPut(ctx, op, a.far, rank, first, run)
 	default:
@@ -143,9 +147,8 @@ func (w *Window) GetLayout(ctx context.Context, op string, dst Strewn, rank int,
 		copyStrewn(&dst, &a.Strewn)
 		return nil, nil
 	}
-	first, straight := a.straight(w.elem)
-	switch run, one := dst.run(); {
-	case !one || !straight:
+	switch first, run, one := a.oneRun(w.elem, &dst); {
+	case !one:
 	case start:
 		return w.StartGet(ctx, op, a.far, rank, first, run)
 	default:
@@ -267,8 +270,7 @@ func (w *Window) AccumulateLayout(ctx context.Context, call string, op uint8, sr
 		return err
 	}
 	w.toDevice(&a)
-	first, straight := a.straight(w.elem)
-	if run, one := src.run(); one && straight && a.far != nil {
+	if first, run, one := a.oneRun(w.elem, &src); one && a.far != nil {
 		return w.Accumulate(ctx, call, a.far, rank, first, op, run)
 	}
 	return w.inBatches(&a, true, w.elem, func(b *batch) (err error) {

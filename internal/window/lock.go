@@ -23,7 +23,7 @@ const (
 	linesOfRank = int(rma.Words) + 4
 )
 
-// linesEach is how many lines a rank has, of so many: these, and those of the signals that it gets (signals.go).
+// linesEach is how many lines a rank has, of so many: these, and the lines for the signals that it gets (signals.go).
 func linesEach(members int) int { return linesOfRank + linesOfSignals(members) }
 
 func (p *part) word(i rma.Word) *atomic.Uint64 { return p.words[i] }

@@ -66,7 +66,8 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	elements, err := r.Decode(msg)
 	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
 		s.handled = 0
-		return s.steps.abandon() // of no rank of the window, or of a program that is none of ours: nobody waits for an answer
+		// Of no rank of the window, or of a program that is none of ours: no call waits for an answer.
+		return s.steps.abandon()
 	}
 	mem, in, inside := s.w.requested(r.At, r.N)
 	defer in.leave()
@@ -102,7 +103,8 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	case rma.Fetch:
 		ok := (len(elements) == len(mem) || len(elements) == 0) && len(mem) <= elementsMost
 		if inside && ok {
-			if ok, err = s.w.combine(r.Op, s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
+			before := s.out[rma.AnswerSize:][:len(mem)]
+			if ok, err = s.w.combine(r.Op, s.offset(&r), mem, elements, before); err == errBusy {
 				return true
 			}
 		}

@@ -80,7 +80,7 @@ type part struct {
 	mem   []byte
 	count int64                       // elements
 	place int                         // of the rank on the board
-	lines int                         // of the board, before those of the rank
+	lines int                         // of the board, before the lines of the rank
 	words [linesOfRank]*atomic.Uint64 // of these lines
 	guard
 	given
