@@ -22,7 +22,8 @@ func TestErrorNamesTheRank(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	if got := At(&Error{Op: "Sendrecv", Class: ErrRank}, 3, 7, true).Error(); got != "mpi: Sendrecv from rank 3 tag 7: no such rank" {
+	const source = "mpi: Sendrecv from rank 3 tag 7: no such rank"
+	if got := At(&Error{Op: "Sendrecv", Class: ErrRank}, 3, 7, true).Error(); got != source {
 		t.Error(got)
 	}
 }
