@@ -9,6 +9,7 @@
 //   - Free, Close and Unpin while a copy may touch the memory, and a Free of memory that another Process has open, go
 //     unpunished until [Machine.Left] names them.
 //
+// [TestDriver] checks that any implementation of accel.Driver keeps its rules.
 // A user's program, which may free what it likes, has [Process.UserAlloc], [Process.UserFree] and [Process.Stream].
 //
 //	Owns:     the machine, its memory and its streams
