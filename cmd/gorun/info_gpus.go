@@ -75,7 +75,8 @@ func (m machine) printGPUs(w io.Writer, cols int) {
 	}
 	printTable(w, rows)
 	if known {
-		fmt.Fprintln(w, "  CUDA: the number by which programs name the GPU; peers: those that copy to and from it directly")
+		fmt.Fprintln(w, "  CUDA: the number by which programs name the GPU; peers: those that copy to and from\n"+
+			"    it directly, by NVLink or PCIe")
 	}
 	printNotes(w, m.gpuNotes(), cols)
 	if len(m.Devices) > 0 {
@@ -150,7 +151,7 @@ func supportText(s topology.Support) string {
 	}
 	modules := "no module for peer memory"
 	if len(s.Modules) > 0 {
-		modules = strings.Join(s.Modules, ", ")
+		modules = "peer memory by " + strings.Join(s.Modules, ", ")
 	}
 	return driver + "; " + kernel + "; " + modules
 }

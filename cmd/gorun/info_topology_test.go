@@ -61,6 +61,7 @@ func TestInfoFabric(t *testing.T) {
 	}{
 		{"info-dgx.txt", "dgx", nil},
 		{"info-dgx-verbs.txt", "dgx", listedDGX},
+		{"info-h100.txt", "h100", nil},
 		{"info-roce.txt", "roce", nil},
 		{"info-soft-roce.txt", "soft-roce", nil},
 		{"info-laptop.txt", "laptop", nil},
