@@ -74,11 +74,12 @@ func (m machine) printGPUs(w io.Writer, cols int) {
 		rows = append(rows, m.gpuRow(g, known))
 	}
 	printTable(w, rows)
+	notes := m.gpuNotes()
 	if known {
-		fmt.Fprintln(w, "  CUDA: the number by which programs name the GPU; peers: those that copy to and from\n"+
-			"    it directly, by NVLink or PCIe")
+		notes = append([]string{"CUDA: the number by which programs name the GPU; peers: the GPUs that copy to and from it " +
+			"directly, by NVLink or PCIe"}, notes...)
 	}
-	printNotes(w, m.gpuNotes(), cols)
+	printNotes(w, notes, cols)
 	if len(m.Devices) > 0 {
 		m.printNear(w, cols)
 		m.printDirect(w, cols)

@@ -113,7 +113,8 @@ func (h *Host) gpuAt(address string) int {
 	return slices.IndexFunc(h.GPUs, func(g GPU) bool { return sameAddress(g.Slot.Address(), address) })
 }
 
-// sameAddress compares PCI addresses, of which some tools write the domain with eight digits, and capital letters.
+// sameAddress reports whether two PCI addresses are the same. Some tools write the domain with eight digits, or capital
+// letters.
 func sameAddress(a, b string) bool {
 	return strings.EqualFold(strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0"))
 }
