@@ -123,11 +123,17 @@ func TestInfoGPUsJSON(t *testing.T) {
 	}
 }
 
-// visited is a host with the devices of a tree.
+// visited is a host with the devices of a tree, as it describes itself to gorun doctor.
 func visited(t *testing.T, name, tree string, d accel.Driver, err error) *visit {
 	t.Helper()
 	v := healthy(name)
-	v.Facts.RDMA = factsOfDevices(withCUDA(t, tree, d, err))
+	line, failed := json.Marshal(factsOfDevices(withCUDA(t, tree, d, err)))
+	if failed == nil {
+		failed = json.Unmarshal(line, &v.Facts.RDMA)
+	}
+	if failed != nil {
+		t.Fatal(failed)
+	}
 	v.Facts.RDMA.Verbs = true
 	return v
 }
