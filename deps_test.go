@@ -104,7 +104,7 @@ const graph = `
 	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
 	                                internal/bind, internal/procs, internal/program, internal/stdio,
 	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                     : launcher, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
+	cmd/gorun                     : launcher, accel, accel/cuda, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
 	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 	                                internal/waitpolicy, internal/join, internal/tuned, internal/tune,
 	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,
@@ -266,7 +266,7 @@ func standard(to string) bool {
 func ours(to string) bool {
 	first, _, _ := strings.Cut(to, "/")
 	return slices.Contains([]string{"mpi", "internal", "tagmatch", "eager", "rendezvous", "transport", "pml", "launcher",
-		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma"}, first)
+		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma", "accel"}, first)
 }
 
 // judge returns what is wrong with the imports.
