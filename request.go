@@ -52,6 +52,9 @@ const (
 	opRecvInit
 	opIsendLayout
 	opIrecvLayout
+	opSend // blocking calls of package gpu, with onDevice
+	opSsend
+	opRecv
 	opRPut
 	opRGet
 	opRAccumulate
@@ -60,18 +63,23 @@ const (
 	opRGetLayout
 	opRAccumulateLayout
 	opRGetAccumulateLayout
-	opCollective // the first of those of collectives.Operation: of each the nonblocking call, and the persistent one
+	opCollective // the first of the codes of collectives.Operation: of each the nonblocking call, and the persistent one
+
+	onDevice opCode = 1 << 7 // in the code of a message's call: it is the call of package gpu
 )
 
 var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend",
 	opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace",
 	opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit",
 	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout",
-	opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate",
+	opSend: "Send", opSsend: "Ssend", opRecv: "Recv", opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate",
 	opRPutLayout: "RPutLayout", opRGetLayout: "RGetLayout", opRAccumulateLayout: "RAccumulateLayout",
 	opRGetAccumulateLayout: "RGetAccumulateLayout"}
 
 func (o opCode) String() string {
+	if o&onDevice != 0 {
+		return "gpu." + (o &^ onDevice).String()
+	}
 	if o >= opCollective {
 		return (coll.Nonblocking + coll.Way((o-opCollective)%2)).Call(collectives.Operation((o - opCollective) / 2))
 	}
@@ -105,7 +113,7 @@ func (c *Comm) nullRequest(op opCode, tag int) *Request {
 func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 	if err != nil {
 		g := &i.comm.group.Group
-		if i.op >= opCollective && g.Both != nil { // the call runs on ranks of both groups
+		if i.op >= opCollective && i.op < onDevice && g.Both != nil { // the call runs on ranks of both groups
 			g = g.Both
 		}
 		err = g.Wrap(i.op.String(), int(i.peer), int(i.tag), err)
@@ -146,7 +154,7 @@ func (r *Request) Wait() (Status, error) {
 		return Status{}, call.misuse("Wait", err)
 	}
 	if l := call.comm.landing; l != nil {
-		l.land(st)
+		return l.result(&call, st, err)
 	}
 	return call.result(st, err)
 }
@@ -165,7 +173,8 @@ func (r *Request) Test() (bool, Status, error) {
 		return false, Status{}, nil
 	}
 	if l := call.comm.landing; l != nil {
-		l.land(st)
+		s, err := l.result(&call, st, err)
+		return true, s, err
 	}
 	s, err := call.result(st, err)
 	return true, s, err
