@@ -41,7 +41,7 @@ func (f *file) isMain() bool { return f.ast != nil && f.ast.Name.Name == "main" 
 
 // isKit reports whether the file is only there for tests.
 func (f *file) isKit() bool {
-	return f.isTest() || slices.Contains([]string{"transporttest", "authtest"}, path.Base(f.dir())) ||
+	return f.isTest() || slices.Contains([]string{"transporttest", "authtest", "acceltest"}, path.Base(f.dir())) ||
 		strings.HasPrefix(f.dir(), "internal/testkit") || strings.HasPrefix(f.dir(), "internal/e2e")
 }
 
