@@ -25,6 +25,11 @@ const (
 	Imrecv
 )
 
+func (o Op) String() string {
+	return "gpu." + [...]string{"Send", "Ssend", "Isend", "Issend", "SendInit", "SsendInit", "Recv", "Irecv", "RecvInit",
+		"Sendrecv", "Mrecv", "Imrecv"}[o]
+}
+
 // Mpi is what package mpi does for package gpu. A comm is a *mpi.Comm, which may be nil, a message a *mpi.Message, and a
 // request a *mpi.Request. The elements of a buffer are of type t. Each method checks the arguments as the call of
 // package mpi does that has the name of op; the caller has checked the buffer.
