@@ -9,6 +9,10 @@
 #ifndef BASE_H
 #define BASE_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -90,7 +94,8 @@ struct range {
 	int device;
 	struct store *store; /* NULL: host memory */
 	uint64_t offset;     /* of start, in the store */
-	bool sync_memops, exported, imported;
+	bool sync_memops, exported; /* exported: another process may have its handle */
+	bool rdma, imported;	    /* of VMM: made for adapters; of another process */
 	unsigned opens;	  /* of IPC */
 	uint64_t peer_id; /* of IPC: BUFFER_ID in the process that made it */
 	int handle_types;

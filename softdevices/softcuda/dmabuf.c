@@ -40,7 +40,7 @@ static CUresult get(int *out, uint64_t addr, uint64_t n, int type, uint64_t flag
 	if (!lib.knobs.dmabuf)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!out || !n || addr % PAGE || n % PAGE || type != RANGE_DMA_BUF_FD || !m ||
-	    (m->kind != ALLOCATED && m->kind != VMM && m->kind != IPC))
+	    (m->kind != ALLOCATED && m->kind != VMM) || m->imported)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags)
 		return flags == 1 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;

@@ -105,7 +105,7 @@ static bool put_known(void *to, enum attribute a, const struct range *m, uint64_
 		put_u64(to, m->kind == VMM ? (uint64_t)m->handle_types : 0);
 		return true;
 	case POINTER_IS_GPU_DIRECT_RDMA_CAPABLE:
-		put_bool(to, m->kind == ALLOCATED || m->kind == IPC || m->kind == VMM);
+		put_bool(to, m->kind == ALLOCATED || m->rdma);
 		return true;
 	case POINTER_ACCESS_FLAGS:
 		put_u32(to, ACCESS_READWRITE);

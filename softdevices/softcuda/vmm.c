@@ -240,6 +240,8 @@ static CUresult map(uint64_t addr, uint64_t size, uint64_t offset, CUmemGenericA
 	m->store = store_ref(v->store);
 	m->vmm = v;
 	m->handle_types = v->imported ? 0 : v->prop.handle_types;
+	m->rdma = v->prop.flags.gpu_direct_rdma;
+	m->imported = v->imported;
 	v->maps++;
 	count(C_vmm_mappings, 1);
 	return CUDA_SUCCESS;
