@@ -161,7 +161,8 @@ var forTests = []string{
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                           : mpi, internal/background, transport/shm, transport/tcp, transport/verbs, transport/ucx, transport/multi,
+	mpi                           : mpi, accel, accel/acceltest, internal/background, transport/shm, transport/tcp,
+	                                transport/verbs, transport/ucx, transport/multi,
 	                                transport/faulty, transport/looptag, internal/wire
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
@@ -269,7 +270,7 @@ func standard(to string) bool {
 func ours(to string) bool {
 	first, _, _ := strings.Cut(to, "/")
 	return slices.Contains([]string{"mpi", "internal", "tagmatch", "eager", "rendezvous", "transport", "pml", "launcher",
-		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma"}, first)
+		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma", "accel", "gpu"}, first)
 }
 
 // judge returns what is wrong with the imports.
