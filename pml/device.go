@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -197,7 +196,7 @@ func (a *accelerators) notify() {
 		if bit := uint64(1) << (dev & 63); seen&bit == 0 || dev > 63 {
 			seen |= bit
 			if a.driver.Notify(dev, a.bell.FD()) != nil {
-				time.AfterFunc(time.Millisecond, a.bell.Ring) // poll rarely, in place of that
+				a.bell.Ring() // look again at once, and as often as it takes
 			}
 		}
 	}

@@ -80,7 +80,7 @@ type packedPiece struct {
 	mem      []byte
 }
 
-// announcePieces is announce of a message that no peer can READ.
+// announcePieces is announce of a message that no peer can READ. It reports whether the link has taken the RTS.
 func (ts *transfers) announcePieces(t *transfer) bool {
 	p, r := t.peer, t.r
 	t.snd.Init(t.id, int64(r.buf.Len), rendezvous.Region{}, p.piece(r.buf.Len))
