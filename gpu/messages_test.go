@@ -315,24 +315,39 @@ func TestMessageErrors(t *testing.T) {
 	})
 }
 
-// A copy that fails ends both ends of the message with an error, and none hangs.
+// A copy that fails, on either side, ends both ends of the message, and none hangs. The rank whose copy it was, at least,
+// gets the error.
 func TestMessageCopyFails(t *testing.T) {
 	everyWay(t, 2, func(r rank) {
 		for _, size := range []int{100, 300_000} {
-			s := of(r, message(size, 0))
-			must(mpi.Barrier(r.Comm))
-			if r.Rank() == 0 {
-				r.d.Fail("CopyEnd", 1)
+			for failing := range 2 {
+				s := of(r, message(size, 0))
 				must(mpi.Barrier(r.Comm))
-				if err := Ssend(r.Comm, s, 1, 0); err != nil {
-					isError(err, mpi.ErrDevice, "gpu.Ssend")
+				copies := r.d.Calls("Copy")
+				if r.Rank() == failing {
+					r.d.Fail("CopyEnd", 1)
 				}
-			} else {
 				must(mpi.Barrier(r.Comm))
-				Recv(r.Comm, s, 0, 0) // the copy may be the receiver's
+				var err error
+				if r.Rank() == 0 {
+					err = Ssend(r.Comm, s, 1, 0)
+				} else {
+					_, err = Recv(r.Comm, s, 0, 0)
+				}
+				if err != nil {
+					isError(err, mpi.ErrDevice, "mpi: gpu.")
+				}
+				must(mpi.Barrier(r.Comm))
+				errs := make([]bool, 2)
+				must(mpi.Allgather(r.Comm, []bool{err != nil}, errs))
+				made := r.d.Calls("Copy") > copies
+				check(r.Rank() != failing || !made || errs[0] || errs[1], "the copy of rank %d fails, and no rank hears", failing)
+				if !made {
+					s.CopyFrom(make([]byte, size)) // the failure is still to come
+				}
+				must(mpi.Barrier(r.Comm))
+				free(s)
 			}
-			must(mpi.Barrier(r.Comm))
-			free(s)
 		}
 	})
 }
@@ -402,5 +417,30 @@ func TestMessageWithStream(t *testing.T) {
 		stream.Sync()
 		must(mpi.Barrier(c))
 		free(s)
+	})
+}
+
+// A synchronous send is done only after a receive has matched it, without bytes too.
+func TestSynchronous(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	run(t, 1, func(c *mpi.Comm) {
+		for _, size := range []int{0, 1} {
+			s := alloc[byte](rank{c, p, 0}, size)
+			init := ok(SsendInit(c, s, 0, 1))
+			must(init.Start())
+			sync := ok(Issend(c, s, 0, 0))
+			for _, q := range []*mpi.Request{sync, init} {
+				for range 100 {
+					done, _, err := q.Test()
+					must(err)
+					check(!done, "a synchronous send of %d bytes is done without a receive", size)
+				}
+			}
+			ok(Recv(c, s, 0, 0))
+			ok(Recv(c, s, 0, 1))
+			must(mpi.WaitAll(sync, init))
+			must(init.Free())
+			free(s)
+		}
 	})
 }
