@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
@@ -390,34 +391,70 @@ func TestFreeAndUseAgain(t *testing.T) {
 	})
 }
 
-// The stream of a slice orders the message with kernels.
+// A message waits for the stream of its slice: for a kernel that writes what is sent, and for one that still reads what is
+// received into. Kernels that are launched afterwards see the message.
 func TestMessageWithStream(t *testing.T) {
-	p := useMachine(t, acceltest.Options{Devices: 2})
-	run(t, 2, func(c *mpi.Comm) {
-		s := ok(Alloc[byte](c.Rank(), 6))
-		stream := p.Stream(c.Rank())
-		stream.Hold()
-		if c.Rank() == 0 {
-			stream.Launch(func() { p.Write(s.Addr(), []byte("kernel")) })
-			q := ok(Isend(c, s.On(stream.Handle()), 1, 0))
-			done, _, err := q.Test()
-			must(err)
-			_ = done
-			stream.Release()
-			ok(q.Wait())
-		} else {
-			q := ok(Irecv(c, s.On(stream.Handle()), 0, 0))
-			stream.Release()
-			ok(q.Wait())
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			m := newMachine(t, acceltest.Options{Devices: 2, NotShared: w.options.NotShared})
+			first := m.Process()
+			useDriver(t, first)
+			drivers := []*acceltest.Process{first, first}
+			if w.own {
+				drivers[1] = m.Process()
+			}
+			run(t, 2, func(c *mpi.Comm) { testStreams(rank{c, drivers[c.Rank()], c.Rank()}) })
+		})
+	}
+}
+
+func testStreams(r rank) {
+	for _, size := range []int{6, 300_000} {
+		// Only one of the ranks orders its copies, since one that waits may keep the other from starting any.
+		for ordered := range 2 {
+			s := of(r, message(size, 10+r.Rank()))
+			stream := r.d.Stream(r.device)
+			must(mpi.Barrier(r.Comm))
 			var seen []byte
-			stream.Launch(func() { seen = p.Read(s.Addr(), 6) })
-			stream.Sync()
-			check(string(seen) == "kernel", "the receiver's kernel sees %q", seen)
+			if r.Rank() == ordered {
+				stream.Hold()
+				stream.Launch(func() {
+					seen = r.d.Read(s.Addr(), int64(size))
+					if r.Rank() == 0 {
+						r.d.Write(s.Addr(), message(size, 20))
+					}
+				})
+				s = s.On(stream.Handle())
+			}
+			var q *mpi.Request
+			if r.Rank() == 0 {
+				q = ok(Isend(r.Comm, s, 1, 0))
+			} else {
+				q = ok(Irecv(r.Comm, s, 0, 0))
+			}
+			if r.Rank() == ordered {
+				for range 20 { // time for a copy that does not wait
+					done, _, err := q.Test()
+					check(!done, "a message that waits for a stream is done: %v", err)
+					time.Sleep(time.Millisecond)
+				}
+				stream.Release()
+			}
+			ok(q.Wait())
+			sent := 10
+			if ordered == 0 {
+				sent = 20
+			}
+			same(contents(r, s), message(size, sent))
+			if r.Rank() == ordered {
+				stream.Launch(func() { seen = append(seen, r.d.Read(s.Addr(), int64(size))...) })
+				stream.Sync()
+				same(seen, append(message(size, 10+r.Rank()), message(size, sent)...))
+			}
+			must(mpi.Barrier(r.Comm))
+			free(s)
 		}
-		stream.Sync()
-		must(mpi.Barrier(c))
-		free(s)
-	})
+	}
 }
 
 // A synchronous send is done only after a receive has matched it, without bytes too.
