@@ -209,7 +209,7 @@ func (h *deviceAttack) check() {
 		}
 	}
 	for t := range l.transfers.values() {
-		if o := t.r.device; o != nil && o.buf != nil {
+		if o := t.r.device(); o != nil && o.buf != nil {
 			if has[o.buf] {
 				h.t.Fatal("pinned memory has two owners")
 			}
