@@ -35,8 +35,8 @@ var (
 	errBroken = fmt.Errorf("%w: at the sender, while it read the message", ErrDevice)
 	// errNoDevices is for engines that leave matching to a library.
 	errNoDevices = fmt.Errorf("%w: device memory cannot be sent through a device that matches by itself; "+
-		"choose other transports with GORUN_TRANSPORTS", ErrRequest)
-	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrRequest)
+		"choose other transports with GORUN_TRANSPORTS", transport.ErrUnavailable)
+	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrDevice)
 )
 
 // deviceOp is what a request has whose message is in device memory. The engine's lock guards it.
