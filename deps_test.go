@@ -59,7 +59,7 @@ const graph = `
 	                                transport/faulty, internal/wire
 
 	# The engine knows the seam and no concrete transport.
-	pml                           : tagmatch, eager, rendezvous, transport, internal/eventset, internal/wire,
+	pml                           : tagmatch, eager, rendezvous, transport, accel, internal/eventset, internal/wire,
 	                                internal/waitpolicy, {golang.org/x/sys}
 
 	# Ways into a job.
@@ -158,7 +158,7 @@ const testGraph = `
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	internal/coll                 : internal/join
-	pml                           : transport/loop, transport/looptag, transport/faulty
+	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop
 	transport/verbs               : transport/transporttest, transport/multi
 	transport/faulty              : transport/loop, transport/transporttest

@@ -55,7 +55,7 @@ func (e *Engine) cancel(r *Request, why error) {
 
 // cancelBoth cancels both halves of an Isendrecv whose send is under way: its context has ended.
 func (r *Request) cancelBoth(p path, why error) {
-	if r.halves {
+	if r.hold == holdHalf {
 		p.cancel(r, why)
 	}
 	if r.other != nil {

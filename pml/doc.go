@@ -13,10 +13,12 @@
 // packets.go handles arriving packets, peer.go has a record of each rank, shorts.go receives short messages without a
 // request, batch.go sends several queued messages in a packet, credit.go bounds unmatched messages, transfer.go moves
 // large messages, pieces.go packs messages that lie in pieces, worklist.go has the work that goes on by itself,
-// offload.go the receives that a device matches. tagged.go leaves all of that to a library.
+// offload.go the receives that a device matches. device.go has what is different where a message is in the memory of an
+// accelerator: staging.go moves it through pinned memory, sharing.go between ranks that reach each other's devices.
+// tagged.go leaves all of that to a library.
 //
 //	Owns:     requests while they are active, peers, the poll buffer; every state change of a request
-//	May call: tagmatch, eager, rendezvous, transport (the seam only), internal/eventset, internal/waitpolicy,
-//	          internal/wire, x/sys (sched_yield)
+//	May call: tagmatch, eager, rendezvous, transport (the seam only), accel, internal/eventset,
+//	          internal/waitpolicy, internal/wire, x/sys (sched_yield, mmap)
 //	Never:    know a concrete transport or a communicator; log or allocate on the eager path
 package pml

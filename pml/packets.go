@@ -67,6 +67,8 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		l.onBlocked(p, h)
 	case wire.Batch:
 		l.onBatch(p, pkt.Payload)
+	case wire.Ask, wire.Broken, wire.HandleReq, wire.Handle, wire.Unmap, wire.Unmapped:
+		l.transfers.onDevice(p, h, pkt.Payload)
 	default:
 		p.breaks(fmt.Sprintf("it sent a packet of kind %v", h.Kind))
 	}
@@ -87,10 +89,21 @@ func (l *linkPath) onEager(p *peer, ctx uint32, tag int32, payload []byte) {
 	e.stats.MatchedOnArrival++
 	if n == len(payload) && r.plain() {
 		r.completePlain(&e.load)
+	} else if n == len(payload) {
+		e.complete(r, nil)
 	} else {
-		e.complete(r, r.truncated(int64(len(payload))))
+		l.beyond(r, payload)
 	}
 	p.returnCredit(eager.Cost(len(payload)))
+}
+
+// beyond ends r, in whose buffer a message has not fitted: it is too short, or of a device.
+func (l *linkPath) beyond(r *Request, payload []byte) {
+	if r.extra && r.device != nil {
+		r.device.land(payload)
+		return
+	}
+	l.e.complete(r, r.truncated(int64(len(payload))))
 }
 
 // report handles what is no packet of a peer.
@@ -139,8 +152,12 @@ func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 		l.transfers.receive(r, p, h)
 		return
 	}
-	r.status.Bytes = int64(copyIn(r.buf, pkt.Payload))
-	l.e.complete(r, r.truncated(int64(len(pkt.Payload))))
+	n := copyIn(r.buf, pkt.Payload)
+	if r.status.Bytes = int64(n); n == len(pkt.Payload) {
+		l.e.complete(r, nil)
+	} else {
+		l.beyond(r, pkt.Payload)
+	}
 	p.sendControl(wire.Header{Kind: wire.Matched, ID: h.ID})
 	p.returnCredit(eager.Cost(len(pkt.Payload)))
 }
@@ -225,8 +242,10 @@ func (l *linkPath) deliver(r *Request, u *unexpected) {
 	n := copyIn(r.buf, u.Payload)
 	if r.status.Bytes = int64(n); n == len(u.Payload) && r.plain() {
 		r.completePlain(&l.e.load)
+	} else if n == len(u.Payload) {
+		l.e.complete(r, nil)
 	} else {
-		l.e.complete(r, r.truncated(u.Size))
+		l.beyond(r, u.Payload)
 	}
 	if u.Kind == wire.EagerSync {
 		p.sendControl(wire.Header{Kind: wire.Matched, ID: u.ID})

@@ -3,6 +3,9 @@ package pml
 import (
 	"context"
 
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -76,11 +79,37 @@ type packedPiece struct {
 	mem      []byte
 }
 
-// fragment is n bytes of t's message from off on, packed if need be.
-func (ts *transfers) fragment(t *transfer, off, n int64) transport.Mem {
-	if t.r.pieces == nil {
-		return t.r.buf.Part(off, n)
+// announcePieces is announce of a message that no peer can READ.
+func (ts *transfers) announcePieces(t *transfer) bool {
+	p, r := t.peer, t.r
+	t.snd.Init(t.id, int64(r.buf.Len), rendezvous.Region{}, p.piece(r.buf.Len))
+	if p.zcopy != nil {
+		t.snd.EndsAlone()
 	}
+	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
+	if rts.Flags |= p.blocking(r); r.device != nil {
+		rts.Flags |= wire.Device
+	}
+	if p.out.SendPaid(rts, nil, eager.Envelope) {
+		return true
+	}
+	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
+	return false
+}
+
+// sendPiece sends the fragment a of a message that lies in pieces, or the beginning of it. It returns how much.
+func (ts *transfers) sendPiece(t *transfer, a *rendezvous.Action) int64 {
+	if t.r.device != nil {
+		return t.r.device.sendPiece(t, a)
+	}
+	if !ts.sendFragment(t.peer, ts.fragment(t, a.Off, a.Len)) {
+		return 0
+	}
+	return a.Len
+}
+
+// fragment is n bytes of t's message from off on, packed.
+func (ts *transfers) fragment(t *transfer, off, n int64) transport.Mem {
 	last := &ts.packed
 	if int64(len(last.mem)) < n {
 		*last = packedPiece{mem: make([]byte, n)}

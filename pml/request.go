@@ -95,7 +95,7 @@ type extras struct {
 	cancelErr  error         // the result, if cancelling succeeds
 	cancelling bool          // the receiver has been asked
 	ended      bool          // its context has, and that has been acted on
-	halves     bool          // an Isendrecv: neither its send nor its receive is over
+	hold       hold          // why complete does not end it yet
 	awaited    bool          // a caller waits that does the local work of it
 	part       int32         // which message of the Rounds
 	rounds     *Rounds       // whose front it is, or whose message
@@ -107,7 +107,17 @@ type extras struct {
 	proxied    *Request      // of a proxy, the request that it is for
 	short      error         // of a proxy: see Proxy
 	tagged     *taggedOp
+	device     *deviceOp // nil: the message is in host memory
 }
+
+// hold is why complete does not end a request yet.
+type hold uint8
+
+const (
+	holdNothing hold = iota
+	holdHalf         // an Isendrecv: neither its send nor its receive is over
+	holdCopies       // its message is in device memory, and a copy of it may be under way
+)
 
 // Engine is the one that has made r; nil: none has.
 func (r *Request) Engine() *Engine { return r.e }
@@ -155,8 +165,7 @@ func (e *Engine) complete(r *Request, err error) {
 	if err != nil && r.err == nil {
 		r.err = err
 	}
-	if r.extra && r.halves {
-		r.halves = false
+	if r.extra && r.hold != holdNothing && r.holds() {
 		return
 	}
 	r.state = stDone
@@ -205,6 +214,15 @@ func (e *Engine) complete(r *Request, err error) {
 			e.complete(whole, err)
 		}
 	}
+}
+
+// holds reports whether r, of which complete has been told, is not over yet.
+func (r *Request) holds() bool {
+	if r.hold == holdHalf {
+		r.hold = holdNothing
+		return true
+	}
+	return r.device.held()
 }
 
 // requests are those of one engine: made, lent and reused.

@@ -111,7 +111,7 @@ func (e *Engine) startSendrecv(cc context.Context, ctx uint32, dest int, stag in
 	rtag int32, recv []byte, blocks bool) *Request {
 	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, rtag, recv)
-	r.mode, r.halves, r.extra = withSend, true, true
+	r.mode, r.hold, r.extra = withSend, holdHalf, true
 	s := e.requests.take()
 	s.prepareSend(nil, ctx, dest, stag, send, Standard)
 	if s.detached, s.other, r.other = true, r, s; blocks {

@@ -2,6 +2,7 @@ package pml
 
 import (
 	"math"
+	"sync"
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -42,6 +43,8 @@ type transfers struct {
 	inbound int // those that receive
 	chooser rendezvous.Chooser
 	batch   readBatch
+	accel   *accelerators // nil until there is a message in device memory
+	making  sync.Mutex    // held while accel is made
 }
 
 // readBatch is what readSome hands to a link. It is empty but while that runs.
@@ -158,6 +161,9 @@ func (ts *transfers) finish() {
 		t.r.transfer = nil
 		ts.l.e.complete(t.r, t.failed)
 	}
+	if ts.accel != nil {
+		ts.accel.finish()
+	}
 }
 
 // end gives the buffer back to its user.
@@ -213,6 +219,10 @@ func (p *peer) readPiece() int64 {
 func (ts *transfers) receive(r *Request, p *peer, rts *wire.Header) {
 	if p.err != nil { // only the envelope is here
 		ts.l.e.complete(r, p.err)
+		return
+	}
+	if r.extra && r.device != nil {
+		r.device.receive(p, rts)
 		return
 	}
 	t := ts.open(r, p)
@@ -275,6 +285,9 @@ func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 		t.peer.sendControl(a.Header)
 	case rendezvous.Finish:
 		ts.finishReceive(t, a.Header)
+		return
+	case rendezvous.Part:
+		t.r.device.partHere()
 		return
 	case rendezvous.Fail:
 		t.peer.fail(&PeerError{int(t.peer.rank), a.Err})
@@ -456,8 +469,11 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 	if t == nil {
 		t = ts.open(r, p)
 	}
+	if r.pieces != nil {
+		return ts.announcePieces(t)
+	}
 	var memory rendezvous.Region
-	if p.rma != nil && r.pieces == nil {
+	if p.rma != nil {
 		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
 	}
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
@@ -516,7 +532,13 @@ func (ts *transfers) onCTS(p *peer, h *wire.Header) {
 		return
 	}
 	began := !t.snd.Streaming()
-	ts.onSender(t, t.snd.OnCTS(h))
+	ts.stream(t, t.snd.OnCTS(h), began)
+}
+
+// stream begins a stream, or goes on with one that had begun already.
+func (ts *transfers) stream(t *transfer, a rendezvous.Action, began bool) {
+	p := t.peer
+	ts.onSender(t, a)
 	if began && t.jobs.has(jobStream) {
 		ts.l.e.stats.Streams++
 		if !p.stalled {
@@ -567,10 +589,16 @@ func (ts *transfers) pump(t *transfer) int {
 			return n + ts.streamed(t)
 		}
 		ts.l.hdr = a.Header
-		if !ts.sendFragment(p, ts.fragment(t, a.Off, a.Len)) {
+		sent := a.Len
+		if t.r.pieces != nil {
+			sent = ts.sendPiece(t, &a)
+		} else if !ts.sendFragment(p, t.r.buf.Part(a.Off, a.Len)) {
+			sent = 0
+		}
+		if sent == 0 {
 			return n
 		}
-		t.snd.Sent(a.Len)
+		t.snd.Sent(sent)
 	}
 }
 

@@ -29,6 +29,8 @@ type Receiver struct {
 	gen         int32  // streams begun; fragments of an earlier one are out of date
 	tookOver    bool   // READs go on with a stream that has stalled
 	phase       phase
+	left        int64 // of a message in parts: bytes that have not been asked for
+	atFront     What  // what happens when want is here and back is not
 }
 
 type phase uint8
@@ -96,7 +98,7 @@ func (r *Receiver) finish() Action {
 	ended := r.phase
 	r.phase = idle
 	if r.back.Len > 0 {
-		return Action{}
+		return Action{Do: r.atFront}
 	}
 	r.Trial.end(r.size, true)
 	if r.noFIN && ended == streaming {

@@ -38,6 +38,8 @@ const (
 	// Finish says that the receiver has all it wants. Its buffer is the caller's again; send Header, the FIN, if it has
 	// a Kind.
 	Finish
+	// Part says that all that Ask has asked for is here.
+	Part
 	// Complete says that the sender's buffer is the caller's again.
 	Complete
 	// Fail says that the peer breaks the protocol; Err says how.

@@ -33,5 +33,11 @@ func (m Mem) Part(off, n int64) Mem {
 	return Mem{unsafe.Add(m.Addr, off), int(n), m.Kind, m.Device}
 }
 
+// Back is m as the end of a longer buffer, in which it begins at byte off. There is no memory before that: nobody
+// touches those bytes. m is off the Go heap.
+func (m Mem) Back(off int64) Mem {
+	return Mem{unsafe.Add(m.Addr, -off), m.Len + int(off), m.Kind, m.Device}
+}
+
 // Number is the address as a number, for the kernel and for devices. It keeps nothing reachable.
 func (m Mem) Number() uint64 { return uint64(uintptr(m.Addr)) }

@@ -76,6 +76,7 @@ type Caps struct {
 	// Cut ends the connection with the peer, both ways; Down follows, as if it had broken. nil only of a link by which
 	// neither end touches the other's memory, nor lends any: one without RMA and ZeroCopy.
 	Cut      func()
+	SameHost bool // the peer is on this host, and uses its devices
 	Hosted   bool // the device is software on this host: a caller that polls without end takes its processor from it
 	RMA      *RMA
 	WhyNoRMA string // if RMA is nil: the reason, for logs

@@ -65,6 +65,10 @@ func New(dev transport.Device) (*Set, error) {
 	return s, nil
 }
 
+// Through makes Arm and Disarm call dev, which is what the set was made for and more. What is more ends a sleep by
+// Interrupt. The caller holds what guards the device.
+func (s *Set) Through(dev transport.Device) { s.dev = dev }
+
 // Arm makes an arrival end the Park of the thread, or, if level asks for it, of the goroutine. It reports whether the
 // set is armed: it is not if there is something to poll.
 func (s *Set) Arm(level transport.Level, thread bool) bool {

@@ -54,11 +54,26 @@ const (
 	// Batch is several short messages of kind Eager in the order of their sending, of which each has its Ctx and Tag:
 	// see batch.go.
 	Batch
+	// Ask is CTS for a part of a message, of one that goes into device memory: the receiver may ask for more, and FIN
+	// ends the message whatever the RTS has said. Fields as in CTS.
+	Ask
+	// Broken says that the rest of a stream will not come: the sender cannot read its own memory. Key (receiver's).
+	Broken
+	// HandleReq asks where message ID is, whose RTS had Device. ID (sender's), Key (receiver's).
+	HandleReq
+	// Handle answers HandleReq. Key (receiver's); Tag is 1 if the message can be reached, else 0 and nothing follows:
+	// ID (number of the allocation between these two), Len (its bytes), Addr (where the message begins in it). The
+	// payload is the driver's handle of the allocation, the first time that the number is used.
+	Handle
+	// Unmap asks the receiver to close allocation ID. Unmapped says that it has. ID.
+	Unmap
+	Unmapped
 	kindEnd
 )
 
 var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit",
-	"cancel", "cancel-reply", "put-req", "put-done", "credit-req", "watch", "returned", "blocked", "batch"}
+	"cancel", "cancel-reply", "put-req", "put-done", "credit-req", "watch", "returned", "blocked", "batch", "ask",
+	"broken", "handle-req", "handle", "unmap", "unmapped"}
 
 func (k Kind) String() string {
 	if k < kindEnd {
@@ -86,6 +101,9 @@ const (
 	Blocking
 	// NoCredit says that an RTS with Blocking would have been eager, if its sender had had the credit.
 	NoCredit
+	// Device says that the payload of an RTS is in device memory, which a receiver on the same host may reach: see
+	// HandleReq.
+	Device
 )
 
 // MaxTag is the largest tag; MPI 4.1 §9.1.2 (MPI_TAG_UB) asks for at least 32767.

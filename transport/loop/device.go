@@ -74,7 +74,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	}
 	to := all[peer]
 	d.peers[to], to.peers[d] = true, true
-	l := &link{from: d, to: to, caps: transport.Caps{EagerMax: 8 << 10, FragMax: 32 << 10, WhyNoRMA: "loop.NewNoGet"}}
+	l := &link{from: d, to: to, caps: transport.Caps{EagerMax: 8 << 10, FragMax: 32 << 10, SameHost: true, WhyNoRMA: "loop.NewNoGet"}}
 	d.links[to], l.caps.Cut = l, l.cut
 	if d.fabric.get {
 		l.caps.RMA = &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get}

@@ -457,7 +457,7 @@ func (l *link) setCaps() {
 	if l.geo.Bulk == 0 {
 		l.caps.FragMax = l.geo.Small / 4
 	}
-	l.caps.Cut = l.cut
+	l.caps.Cut, l.caps.SameHost = l.cut, true
 	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
 }
 

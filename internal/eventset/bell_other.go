@@ -1,0 +1,17 @@
+//go:build !linux
+
+package eventset
+
+import "errors"
+
+// Bell needs an eventfd, which only Linux has.
+type Bell struct{}
+
+// NewBell says that there is none.
+func NewBell(func()) (*Bell, error) { return nil, errors.New("eventset: this system has no eventfd") }
+
+// FD is none.
+func (b *Bell) FD() int { return -1 }
+
+// Close does nothing.
+func (b *Bell) Close() {}

@@ -1,0 +1,460 @@
+package pml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/eventset"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Messages in device memory. Such a request is one like any other to matching, order, cancelling and failure. What is
+// different is its data, which only the driver of the device copies:
+//
+//	send      is always announced, so that it keeps its place in the order. When it is asked for, its data is copied
+//	          into pinned memory, and goes from there as a stream (staging.go).
+//	receive   of a short message: its payload is copied through pinned memory. Of an announced one: it asks for as much
+//	          as it has pinned memory for, copies that, and asks for more (staging.go). Where the message is in device
+//	          memory of the same host, one copy moves it (sharing.go).
+//
+// Neither side knows beforehand what kind of memory the other has.
+//
+// The buffer is the library's as long as a copy of it is under way, whatever happens: complete does not end the request
+// before (Request.hold).
+
+var (
+	// ErrDevice means that a device, or its driver, has failed. It is wrapped with what it said.
+	ErrDevice = errors.New("the device has failed")
+	// errBroken is what a receive ends with whose sender cannot read its message.
+	errBroken = fmt.Errorf("%w: at the sender, while it read the message", ErrDevice)
+	// errNoDevices is for engines that leave matching to a library.
+	errNoDevices = fmt.Errorf("%w: device memory cannot be sent through a device that matches by itself; "+
+		"choose other transports with GORUN_TRANSPORTS", ErrRequest)
+	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrRequest)
+)
+
+// deviceOp is what a request has whose message is in device memory. The engine's lock guards it.
+type deviceOp struct {
+	a *accelerators
+	r *Request
+	b accel.Buffer
+
+	copies  int   // under way, of its buffer
+	over    bool  // complete has been told: it ends when nothing is under way any more
+	done    bool  // the request has ended, and may be another's
+	after   bool  // the copies wait for the user's stream
+	waiting *pool // in whose line it stands; nil: in none
+
+	// buf is pinned memory that it has, for bytes from … from+n of the message, of which the first ready are there. A
+	// send owns it until its bytes are sent, a receive until they are here; then their copy does.
+	buf     *pinned
+	from, n int64
+	ready   int64
+	rest    []byte // of a receive: what has come of a short message, and is not being copied yet
+
+	share share
+}
+
+// accelerators are what an engine needs for messages in device memory: pinned memory and the copies under way. It is
+// made for the first such message.
+type accelerators struct {
+	e      *Engine
+	driver accel.Driver
+	inner  transport.Device // the engine's, which the accelerators are polled before
+	bell   *eventset.Bell   // rings when copies have ended, while the rank sleeps
+	mem    []byte           // pinned
+	out    side             // for sends
+	in     side             // for receives. Two sides: a send never waits for a receive
+	under  []copying        // oldest first of each device
+	opened shared           // what peers have shared with this rank, and it with them
+	ended  bool             // finish has been called
+}
+
+// copying is a copy that is under way.
+type copying struct {
+	device int
+	event  accel.Event
+	op     *deviceOp       // whose buffer it touches; nil: of none
+	mem    [2]accel.Memory // allocations of this process that it touches besides
+	end    func(error)
+}
+
+// useAccelerator returns what messages of that driver need. The lock is not held: pinning takes long.
+func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
+	if !e.direct {
+		return nil, errNoDevices
+	}
+	ts := &e.links.transfers
+	ts.making.Lock()
+	defer ts.making.Unlock()
+	e.lock()
+	a, closed := ts.accel, e.closed
+	e.unlock()
+	switch {
+	case closed != nil:
+		return nil, closed
+	case a != nil && a.driver != d:
+		return nil, errTwoDrivers
+	case a != nil:
+		return a, nil
+	}
+	a = &accelerators{e: e, driver: d}
+	if err := a.pin(); err != nil {
+		return nil, err
+	}
+	var err error
+	if a.bell, err = eventset.NewBell(e.sleep.Interrupt); err != nil {
+		a.unpin()
+		return nil, err
+	}
+	e.lock()
+	defer e.unlock()
+	if e.gone {
+		a.unpin()
+		a.bell.Close()
+		return nil, e.closed
+	}
+	a.inner, e.dev = e.dev, (*copyingDevice)(a)
+	e.sleep.Through(e.dev)
+	ts.accel = a
+	return a, nil
+}
+
+// pin makes the pinned memory.
+func (a *accelerators) pin() error {
+	s := &stagingSizes
+	each := s.small*s.smalls + s.large*s.larges
+	mem, err := unix.Mmap(-1, 0, int(2*each), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return fmt.Errorf("%w: mapping %d bytes to pin: %w", transport.ErrNoMemory, 2*each, err)
+	}
+	for i := 0; i < len(mem); i += 4096 {
+		mem[i] = 0 // pinning is faster where there are pages
+	}
+	if err := a.driver.Pin(mem); err != nil {
+		unix.Munmap(mem)
+		return fmt.Errorf("%w: pinning %d bytes: %w", ErrDevice, len(mem), err)
+	}
+	a.mem = mem
+	a.out.init(mem[:each])
+	a.in.init(mem[each:])
+	return nil
+}
+
+func (a *accelerators) unpin() {
+	if err := a.driver.Unpin(a.mem); err == nil {
+		unix.Munmap(a.mem)
+	}
+	a.mem = nil
+}
+
+// copyingDevice is the engine's device with the copies that are under way: they are polled with it, and end a sleep.
+type copyingDevice accelerators
+
+func (c *copyingDevice) Name() string                { return c.inner.Name() }
+func (c *copyingDevice) Address() []byte             { return c.inner.Address() }
+func (c *copyingDevice) Facts() *transport.Facts     { return c.inner.Facts() }
+func (c *copyingDevice) Disarm()                     { c.inner.Disarm() }
+func (c *copyingDevice) Close() error                { return c.inner.Close() }
+func (c *copyingDevice) accelerators() *accelerators { return (*accelerators)(c) }
+
+func (c *copyingDevice) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	return c.inner.Connect(ctx, peer, address)
+}
+
+func (c *copyingDevice) Poll(pkts []transport.Packet) int {
+	if len(c.under) > 0 {
+		c.accelerators().poll()
+	}
+	return c.inner.Poll(pkts)
+}
+
+func (c *copyingDevice) Arm(level transport.Level) bool {
+	if a := c.accelerators(); len(a.under) > 0 {
+		if a.poll() > 0 {
+			return false
+		}
+		a.notify()
+	}
+	return c.inner.Arm(level)
+}
+
+// notify has the bell rung when what is under way has ended.
+func (a *accelerators) notify() {
+	seen := uint64(0)
+	for i := range a.under {
+		dev := a.under[i].device
+		if bit := uint64(1) << (dev & 63); seen&bit == 0 || dev > 63 {
+			seen |= bit
+			if a.driver.Notify(dev, a.bell.FD()) != nil {
+				time.AfterFunc(time.Millisecond, a.e.sleep.Interrupt) // poll rarely, in place of that
+			}
+		}
+	}
+}
+
+// poll ends the copies that are over. It returns how many.
+func (a *accelerators) poll() (n int) {
+	for i := 0; i < len(a.under); {
+		c := a.under[i]
+		done, err := a.driver.Done(c.device, c.event)
+		if !done && err == nil {
+			i++
+			continue
+		}
+		a.under[i].end = nil
+		a.under = append(a.under[:i], a.under[i+1:]...)
+		n++
+		if c.op != nil {
+			c.op.copies--
+		}
+		c.end(err)
+		if c.op != nil {
+			c.op.settle()
+		}
+		i = 0 // the list may be another
+	}
+	if n > 0 && len(a.under) == 0 {
+		a.leaveShorts(false)
+	}
+	return n
+}
+
+// start starts a copy of n bytes on a device. end is told how it has ended, unless start returns an error.
+func (a *accelerators) start(op *deviceOp, device int, dst, src uint64, n int64, end func(error)) error {
+	ev, err := a.driver.Copy(device, dst, src, n)
+	if err != nil {
+		return fmt.Errorf("%w: starting a copy: %w", ErrDevice, err)
+	}
+	if op != nil {
+		op.copies++
+	}
+	a.under = append(a.under, copying{device: device, event: ev, op: op, end: end})
+	if len(a.under) == 1 {
+		a.leaveShorts(true)
+	}
+	// Whoever sleeps, or is about to be left asleep, must have asked for the bell.
+	a.e.wait.isNot()
+	a.e.wakeLeader()
+	return nil
+}
+
+// leaveShorts leaves all messages to Poll while copies are under way, which a look for short ones would pass over.
+func (a *accelerators) leaveShorts(on bool) {
+	s := &a.e.links.shorts
+	if a.e.closed != nil || s.next == nil {
+		return
+	}
+	if s.next = a.inner.Facts().Short; on {
+		s.next = func() (transport.Short, []byte, transport.Found) { return transport.Short{}, nil, transport.FoundOther }
+	}
+}
+
+// finish is called when the devices of the engine are closed. It returns when no copy is under way. The lock is held,
+// and given up meanwhile.
+func (a *accelerators) finish() {
+	if a.ended {
+		return
+	}
+	a.ended = true
+	for _, s := range []*side{&a.in, &a.out} {
+		for _, p := range []*pool{&s.small, &s.large} {
+			for p.line.len() > 0 {
+				op := p.line.items()[0]
+				p.line.pop()
+				op.waiting, op.rest = nil, nil
+				op.r.fails(a.e.closed)
+				op.settle()
+			}
+		}
+	}
+	for pause := time.Microsecond; len(a.under) > 0; pause = min(2*pause, time.Millisecond) {
+		if a.poll() == 0 {
+			a.e.unlock()
+			time.Sleep(pause)
+			a.e.lock()
+		}
+	}
+	a.opened.closeAll(a)
+	a.e.unlock()
+	a.bell.Close()
+	a.unpin()
+	a.e.lock()
+}
+
+// IsendDevice is Isend of a message in device memory.
+func (e *Engine) IsendDevice(cc context.Context, ctx uint32, dest int, tag int32, b accel.Buffer, mode Mode) *Request {
+	if b.Len == 0 {
+		return e.Isend(cc, ctx, dest, tag, nil, mode)
+	}
+	a, err := e.useAccelerator(b.Driver)
+	e.lock()
+	defer e.unlock()
+	r := e.requests.handle()
+	r.prepareSend(cc, ctx, dest, tag, nil, Synchronous) // which asks nothing more of one that is announced
+	r.buf.Len, r.announce = int(b.Len), true
+	e.startDevice(r, a, b, err)
+	return r
+}
+
+// IrecvDevice is Irecv into device memory.
+func (e *Engine) IrecvDevice(cc context.Context, ctx uint32, source int, tag int32, b accel.Buffer) *Request {
+	if b.Len == 0 {
+		return e.Irecv(cc, ctx, source, tag, nil)
+	}
+	a, err := e.useAccelerator(b.Driver)
+	e.lock()
+	defer e.unlock()
+	r := e.requests.handle()
+	r.prepareRecv(cc, ctx, source, tag, nil)
+	e.startDevice(r, a, b, err)
+	return r
+}
+
+// MrecvDevice is Imrecv into device memory.
+func (e *Engine) MrecvDevice(cc context.Context, m *Message, b accel.Buffer) (*Request, error) {
+	if b.Len == 0 {
+		return e.Imrecv(cc, m, nil)
+	}
+	a, err := e.useAccelerator(b.Driver)
+	if err != nil {
+		return nil, err
+	}
+	e.lock()
+	defer e.unlock()
+	if m.recv {
+		return nil, fmt.Errorf("%w: the message has been received already", ErrRequest)
+	}
+	m.recv = true
+	r := e.requests.handle()
+	r.prepareRecv(cc, m.ctx, int(m.status.Source), m.status.Tag, nil)
+	r.state, r.err = stActive, nil
+	e.load.outstanding++
+	r.onDevice(a, b)
+	if e.gone { // and so is the device's memory
+		e.complete(r, e.closed)
+	} else {
+		e.path.take(m.found, r)
+	}
+	e.exitCall()
+	return r, nil
+}
+
+// startDevice starts r, or ends it with err.
+func (e *Engine) startDevice(r *Request, a *accelerators, b accel.Buffer, err error) {
+	if err == nil && b.Len > math.MaxInt {
+		err = fmt.Errorf("%w: %d bytes", ErrRequest, b.Len)
+	}
+	if err != nil {
+		r.state, r.err, r.status = stActive, nil, Status{}
+		e.load.outstanding++
+		e.complete(r, err)
+		e.exitCall()
+		return
+	}
+	r.onDevice(a, b)
+	e.start(r)
+	e.exitCall()
+}
+
+// onDevice says where the message of r is.
+func (r *Request) onDevice(a *accelerators, b accel.Buffer) {
+	o := &deviceOp{a: a, r: r, b: b}
+	r.extra, r.hold, r.device = true, holdCopies, o
+	r.pieces = &pieces{unpacker: o}
+}
+
+// held is called when r is over but for its copies. It reports whether some are under way.
+func (o *deviceOp) held() bool {
+	o.over = true
+	o.letGo()
+	if o.busy() {
+		return true
+	}
+	o.r.hold, o.done = holdNothing, true
+	return false
+}
+
+// busy reports whether something goes on with the buffer without a peer.
+func (o *deviceOp) busy() bool { return o.copies > 0 || len(o.rest) > 0 || o.share.opening }
+
+// settle ends a request that was held.
+func (o *deviceOp) settle() {
+	if o.over && !o.done && !o.busy() {
+		o.a.e.complete(o.r, nil)
+	}
+}
+
+// letGo gives back what an operation has that will not go on, but for what copies touch. What has come goes on.
+func (o *deviceOp) letGo() {
+	if o.waiting != nil && len(o.rest) == 0 {
+		o.waiting.leave(o)
+	}
+	if o.buf != nil && o.ready == o.n { // else copies into it are under way, or will be settled by the last one
+		o.giveBack()
+	}
+}
+
+// giveBack gives back the pinned memory.
+func (o *deviceOp) giveBack() {
+	b := o.buf
+	o.buf, o.n, o.ready = nil, 0, 0
+	b.pool.put(b)
+}
+
+// fails notes why r ends; the first reason counts.
+func (r *Request) fails(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// order has the copies that are started from now on wait for the user's stream.
+func (o *deviceOp) order() error {
+	if !o.b.Ordered || o.after {
+		return nil
+	}
+	o.after = true
+	if err := o.a.driver.After(o.b.Memory.Device, o.b.Stream); err != nil {
+		return fmt.Errorf("%w: waiting for the user's stream: %w", ErrDevice, err)
+	}
+	return nil
+}
+
+// ordered has the user's stream wait for the copies that have been started: the last one has been.
+func (o *deviceOp) ordered() {
+	if !o.b.Ordered {
+		return
+	}
+	if err := o.a.driver.Before(o.b.Memory.Device, o.b.Stream); err != nil {
+		o.r.fails(fmt.Errorf("%w: having the user's stream wait: %w", ErrDevice, err))
+	}
+}
+
+// onDevice handles the packets that are about messages in device memory.
+func (ts *transfers) onDevice(p *peer, h *wire.Header, payload []byte) {
+	switch h.Kind {
+	case wire.Ask:
+		if t := ts.sending(p, h.ID, "it asked for"); t != nil {
+			began := !t.snd.Streaming()
+			ts.stream(t, t.snd.OnAsk(h), began)
+		}
+	case wire.Broken:
+		ts.onBroken(p, h)
+	case wire.HandleReq:
+		ts.onHandleReq(p, h)
+	case wire.Handle:
+		ts.onHandle(p, h, payload)
+	case wire.Unmap:
+		ts.onUnmap(p, h)
+	case wire.Unmapped:
+		ts.onUnmapped(p, h)
+	}
+}
