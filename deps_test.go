@@ -58,6 +58,10 @@ const graph = `
 	transport/transporttest       : internal/testkit/proc, internal/testkit/leak, internal/eventset, transport,
 	                                transport/faulty, internal/wire
 
+	# Accelerators: what the engine asks of a driver, and the driver of CUDA.
+	accel                         :
+	accel/cuda                    : accel, {golang.org/x/sys}
+
 	# The engine knows the seam and no concrete transport.
 	pml                           : tagmatch, eager, rendezvous, transport, accel, internal/eventset, internal/wire,
 	                                internal/waitpolicy, {golang.org/x/sys}
@@ -137,6 +141,7 @@ const kits = `
 	internal/testkit/hcakit       : internal/testkit/proc
 	internal/topology/topologytest:
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
+	accel/acceltest               : accel
 	internal/testkit/truth        : mpi, collectives
 	internal/e2e                  : mpi, launcher, internal/testkit/truth, internal/testkit/proc, internal/pmi,
 	                                {golang.org/x/sys}
@@ -147,7 +152,7 @@ const kits = `
 var forTests = []string{
 	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
 	"internal/testkit/hcakit", "internal/testkit/truth", "internal/testkit/vswitch",
-	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest",
+	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest", "accel/acceltest",
 }
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
@@ -179,7 +184,7 @@ var (
 )
 
 // The files that may import "C", one for each library.
-var doorsToC = []string{"transport/verbs/c.go", "transport/ucx/c.go", "internal/bootstrap/pmix/c.go"}
+var doorsToC = []string{"transport/verbs/c.go", "transport/ucx/c.go", "internal/bootstrap/pmix/c.go", "accel/cuda/c.go"}
 
 const module = "github.com/gorun-mpi/mpi"
 

@@ -43,9 +43,7 @@ func (deviceDoor) Send(comm any, op door.Op, t reflect.Type, b accel.Buffer, des
 		return nil, err
 	}
 	if op == door.SendInit || op == door.SsendInit {
-		r := c.request(code, dest, tag, c.prepareDeviceSend(b, dest, tag, modeOf(op)))
-		r.null = dest == ProcNull
-		return r, nil
+		return c.persistentDevice(code, dest, tag, c.prepareDeviceSend(b, dest, tag, modeOf(op)), b), nil
 	}
 	if dest == ProcNull {
 		return c.nullRequest(code, tag), nil
@@ -60,9 +58,7 @@ func (deviceDoor) Recv(comm any, op door.Op, t reflect.Type, b accel.Buffer, sou
 		return nil, err
 	}
 	if op == door.RecvInit {
-		r := c.request(code, source, tag, c.prepareDeviceRecv(b, source, tag))
-		r.null = source == ProcNull
-		return r, nil
+		return c.persistentDevice(code, source, tag, c.prepareDeviceRecv(b, source, tag), b), nil
 	}
 	if source == ProcNull {
 		return c.nullRequest(code, AnyTag), nil
@@ -176,7 +172,16 @@ func (c *Comm) prepareDeviceSend(b accel.Buffer, dest, tag int, mode pml.Mode) *
 		return e.PrepareSend(c.ctx, ctx, world, int32(tag), nil, mode)
 	}
 	engines.uses(e)
-	return e.PrepareSendDevice(c.ctx, ctx, world, int32(tag), b, mode)
+	return e.PrepareSendDevice(c.ctx, ctx, world, int32(tag), b)
+}
+
+// persistentDevice returns the request that p is. Its Start is not the usual one if b has bytes to move.
+func (c *Comm) persistentDevice(code opCode, peer, tag int, p *pml.Request, b accel.Buffer) *Request {
+	r := c.request(code, peer, tag, p)
+	if r.null = peer == ProcNull; b.Len > 0 && !r.null {
+		r.start = p.StartDevice
+	}
+	return r
 }
 
 func (c *Comm) prepareDeviceRecv(b accel.Buffer, source, tag int) *pml.Request {

@@ -18,8 +18,10 @@ type Request struct {
 	request pml.Request // first: requestOf relies on it
 	callInfo
 
-	buffered func() error // sends; only of a persistent buffered send
-	plan     *coll.Plan   // of a persistent collective call
+	// start starts a persistent request in another way than the engine's, or makes its send: of a buffered send, and of
+	// a message in device memory.
+	start func() error
+	plan  *coll.Plan // of a persistent collective call
 }
 
 // callInfo is what the caller asked for. It is the holder's until the result is collected, and the next holder's from
@@ -219,15 +221,24 @@ func (r *Request) Start() error {
 			return err
 		}
 	}
+	if r.start != nil || r.null {
+		return r.startOther()
+	}
+	if err := r.request.Start(); err != nil {
+		return r.misuse("Start", err)
+	}
+	return nil
+}
+
+// startOther is Start of a request that the engine does not send or receive as it does others.
+func (r *Request) startOther() error {
 	var err error
-	if r.buffered != nil || r.null {
-		if err = r.request.StartDone(pml.Status{}); err == nil && r.buffered != nil {
-			if err := r.buffered(); err != nil {
-				return r.comm.group.Wrap("Start", int(r.peer), int(r.tag), err)
-			}
+	if r.op&onDevice != 0 && !r.null {
+		err = r.start()
+	} else if err = r.request.StartDone(pml.Status{}); err == nil && r.start != nil {
+		if err := r.start(); err != nil {
+			return r.comm.group.Wrap("Start", int(r.peer), int(r.tag), err)
 		}
-	} else {
-		err = r.request.Start()
 	}
 	if err != nil {
 		return r.misuse("Start", err)

@@ -318,7 +318,7 @@ func (k *call[T]) end(err error) error {
 		}
 	}
 	k.through.giveBack()
-	return named(err)
+	return named(err, "gpu."+k.op)
 }
 
 // started is end of a nonblocking call, when its request is collected.
@@ -335,12 +335,12 @@ func (k *call[T]) refused(err *mpi.Error) error {
 }
 
 // named is the error of a call of package mpi with the name of the call of this package.
-func named(err error) error {
+func named(err error, op string) error {
 	e, ok := err.(*mpi.Error)
 	if !ok || strings.HasPrefix(e.Op, "gpu.") {
 		return err
 	}
 	ours := *e
-	ours.Op = "gpu." + e.Op
+	ours.Op = op
 	return &ours
 }

@@ -32,7 +32,7 @@ func Local(c *mpi.Comm) (int, error) {
 	}
 	ranks := make([]reachable, c.Size())
 	if err := mpi.Allgather(c, []reachable{own}, ranks); err != nil {
-		return 0, named(err)
+		return 0, named(err, "gpu.Local")
 	}
 	if missing != nil {
 		return 0, missing

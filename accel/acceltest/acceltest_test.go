@@ -12,7 +12,7 @@ import (
 )
 
 // hostMemory returns n bytes off the Go heap.
-func hostMemory(t *testing.T, n int) []byte {
+func hostMemory(t testing.TB, n int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
@@ -41,7 +41,7 @@ func wait(t *testing.T, d accel.Driver, device int, ev accel.Event) error {
 	}
 }
 
-func nothingLeft(t *testing.T, m *Machine) {
+func nothingLeft(t testing.TB, m *Machine) {
 	t.Helper()
 	if left := m.Left(); left != "" {
 		t.Error("left:\n" + left)

@@ -72,6 +72,13 @@ func (s *Stream) Sync() {
 	s.p.await(c)
 }
 
+// Idle reports whether all that was put on the stream has run.
+func (s *Stream) Idle() bool {
+	s.p.m.mu.Lock()
+	defer s.p.m.mu.Unlock()
+	return !s.working
+}
+
 // await waits for c, or for the end of the process.
 func (p *Process) await(c chan struct{}) {
 	select {

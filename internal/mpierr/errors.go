@@ -130,7 +130,7 @@ func ClassOf(err error) error {
 		return ErrTimeout
 	case errors.Is(err, transport.ErrPeerGone), errors.As(err, &peer):
 		return ErrPeerFailed
-	case errors.As(err, &driver):
+	case errors.Is(err, pml.ErrDevice), errors.As(err, &driver):
 		return ErrDevice
 	case errors.Is(err, transport.ErrUnavailable), errors.Is(err, accel.ErrNoDriver):
 		return ErrUnavailable

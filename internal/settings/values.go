@@ -13,7 +13,7 @@ const Auto time.Duration = -1
 //	default  its value where it is not set or empty; only where this is "auto" the user may set it to auto
 //	min, max its range
 //	oneof    the values of a string
-//	of       what it belongs to: shm, tcp, verbs or ucx; job: gorun sets it for its ranks, and a user should not
+//	of       what it belongs to: shm, tcp, verbs, ucx or cuda; job: gorun sets it for its ranks, and a user should not
 //	like     its nearest relative of Open MPI or UCX
 //
 // A value of type struct{} is not kept. After a change here: go generate ./internal/settings.
@@ -109,6 +109,9 @@ type Values struct {
 
 	// The path of the libucp that is opened. Not set: the system's libucp.so.0.
 	UCXLibrary string `env:"GORUN_UCX_LIB" of:"ucx"`
+
+	// The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.
+	CUDALibrary string `env:"GORUN_CUDA_LIB" of:"cuda"`
 
 	// The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.
 	Job string `env:"GORUN_JOB" of:"job"`
