@@ -38,7 +38,7 @@ func (l *linkPath) onCredit(p *peer, h *wire.Header) {
 
 // onCreditReq is called when p has messages, and no credit for their envelopes.
 func (l *linkPath) onCreditReq(p *peer, h *wire.Header) {
-	credit := func(h wire.Header) bool { return h.Kind == wire.Credit }
+	credit := func(h controlPacket) bool { return h.Kind == wire.Credit }
 	if p.in.Wants() || slices.ContainsFunc(p.control.items(), credit) || !p.in.Asked(h.Len) {
 		return // it has asked already; or some is on its way, and if that is not enough it will ask again
 	}

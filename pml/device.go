@@ -73,16 +73,19 @@ type accelerators struct {
 	out    side             // for sends
 	in     side             // for receives. Two sides: a send never waits for a receive
 	under  []copying        // oldest first of each device
-	opened shared           // what peers have shared with this rank, and it with them
 	ended  bool             // finish has been called
+
+	lastLent uint64 // number of what was lent last
+	uses     uint64 // messages that have been lent, ever
+	forgets  []forgetter
 }
 
 // copying is a copy that is under way.
 type copying struct {
 	device int
 	event  accel.Event
-	op     *deviceOp       // whose buffer it touches; nil: of none
-	mem    [2]accel.Memory // allocations of this process that it touches besides
+	op     *deviceOp // whose buffer it touches; nil: of none
+	from   uint64    // ID of the allocation that it reads, where that is another rank's of this process
 	end    func(error)
 }
 
@@ -209,7 +212,6 @@ func (a *accelerators) poll() (n int) {
 			i++
 			continue
 		}
-		a.under[i].end = nil
 		a.under = append(a.under[:i], a.under[i+1:]...)
 		n++
 		if c.op != nil {
@@ -221,8 +223,11 @@ func (a *accelerators) poll() (n int) {
 		}
 		i = 0 // the list may be another
 	}
-	if n > 0 && len(a.under) == 0 {
-		a.leaveShorts(false)
+	if n > 0 {
+		if len(a.under) == 0 {
+			a.leaveShorts(false)
+		}
+		a.forgetting()
 	}
 	return n
 }
@@ -231,7 +236,7 @@ func (a *accelerators) poll() (n int) {
 func (a *accelerators) start(op *deviceOp, device int, dst, src uint64, n int64, end func(error)) error {
 	ev, err := a.driver.Copy(device, dst, src, n)
 	if err != nil {
-		return fmt.Errorf("%w: starting a copy: %w", ErrDevice, err)
+		return deviceError("starting a copy", err)
 	}
 	if op != nil {
 		op.copies++
@@ -282,7 +287,12 @@ func (a *accelerators) finish() {
 			a.e.lock()
 		}
 	}
-	a.opened.closeAll(a)
+	for _, p := range a.e.links.peers {
+		if p != nil {
+			p.unshare()
+		}
+	}
+	a.forgetting()
 	a.e.unlock()
 	a.bell.Close()
 	a.unpin()
@@ -383,7 +393,7 @@ func (o *deviceOp) held() bool {
 }
 
 // busy reports whether something goes on with the buffer without a peer.
-func (o *deviceOp) busy() bool { return o.copies > 0 || len(o.rest) > 0 || o.share.opening }
+func (o *deviceOp) busy() bool { return o.copies > 0 || len(o.rest) > 0 }
 
 // settle ends a request that was held.
 func (o *deviceOp) settle() {
@@ -394,6 +404,7 @@ func (o *deviceOp) settle() {
 
 // letGo gives back what an operation has that will not go on, but for what copies touch. What has come goes on.
 func (o *deviceOp) letGo() {
+	o.unlend()
 	if o.waiting != nil && len(o.rest) == 0 {
 		o.waiting.leave(o)
 	}
@@ -409,6 +420,9 @@ func (o *deviceOp) giveBack() {
 	b.pool.put(b)
 }
 
+// deviceError is what a driver has answered.
+func deviceError(what string, err error) error { return fmt.Errorf("%w: %s: %w", ErrDevice, what, err) }
+
 // fails notes why r ends; the first reason counts.
 func (r *Request) fails(err error) {
 	if r.err == nil {
@@ -423,7 +437,7 @@ func (o *deviceOp) order() error {
 	}
 	o.after = true
 	if err := o.a.driver.After(o.b.Memory.Device, o.b.Stream); err != nil {
-		return fmt.Errorf("%w: waiting for the user's stream: %w", ErrDevice, err)
+		return deviceError("waiting for the user's stream", err)
 	}
 	return nil
 }
@@ -434,7 +448,7 @@ func (o *deviceOp) ordered() {
 		return
 	}
 	if err := o.a.driver.Before(o.b.Memory.Device, o.b.Stream); err != nil {
-		o.r.fails(fmt.Errorf("%w: having the user's stream wait: %w", ErrDevice, err))
+		o.r.fails(deviceError("having the user's stream wait", err))
 	}
 }
 

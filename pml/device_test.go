@@ -2,6 +2,7 @@ package pml
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -113,6 +114,22 @@ func (d *deviceRanks) wait(r *Request) (Status, error) {
 
 var deviceSizes = []int64{0, 1, 511, 512, 513, 8191, 8193, 16<<10 - 1, 16 << 10, 16<<10 + 1, 3*16<<10 + 7}
 
+// unattended waits until receives are done, without helping them.
+func unattended(t testing.TB, recvs []*Request) {
+	t.Helper()
+	limit := time.Now().Add(hangs / 4)
+	for _, r := range recvs {
+		for done := false; !done; time.Sleep(100 * time.Microsecond) {
+			r.e.lock()
+			done = r.state == stDone
+			r.e.unlock()
+			if time.Now().After(limit) {
+				t.Fatal("it does not go on by itself")
+			}
+		}
+	}
+}
+
 // A message arrives as it was sent, whatever memory it is sent from and received into, whether the receive or the
 // message is first, at every size.
 func TestDeviceMessages(t *testing.T) {
@@ -161,6 +178,253 @@ func TestDeviceMessages(t *testing.T) {
 					if !bytes.Equal(got, want) {
 						t.Fatalf("%s: other bytes", what)
 					}
+				}
+			}
+		}
+		d.left()
+	}
+}
+
+// One copy moves a message between device memories of a host, and an allocation is opened once. Memory that is freed
+// and allocated again at the same address is not taken for what was there.
+func TestDeviceShared(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{})
+	const size = 50_000
+	to, _ := d.buffer(1, 0, size)
+	copies := 0
+	send := func(from accel.Buffer, want []byte) {
+		t.Helper()
+		before := d.procs[0].Calls("Copy") + d.procs[1].Calls("Copy")
+		r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+		s := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard)
+		for _, q := range []*Request{r, s} {
+			if _, err := d.wait(q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(d.read(1, to), want) {
+			t.Fatal("other bytes")
+		}
+		copies = d.procs[0].Calls("Copy") + d.procs[1].Calls("Copy") - before
+	}
+	m, err := d.procs[0].Alloc(0, 2*size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(3) {
+		from := accel.Buffer{Driver: d.procs[0], Memory: m, Addr: m.Base + uint64(i*777), Len: size}
+		want := d.bytes(size)
+		d.procs[0].Write(from.Addr, want)
+		if send(from, want); copies != 1 {
+			t.Errorf("message %d took %d copies", i, copies)
+		}
+	}
+	if n := d.procs[1].Calls("Open"); n != 1 {
+		t.Errorf("three messages of one allocation: opened %d times", n)
+	}
+	d.procs[0].UserFree(m) // without a word to the engine
+	again := d.procs[0].UserAlloc(0, m.Size, acceltest.Ordinary)
+	if again.Base != m.Base || again.ID == m.ID {
+		t.Fatalf("%+v, and then %+v", m, again)
+	}
+	from := accel.Buffer{Driver: d.procs[0], Memory: again, Addr: again.Base, Len: size}
+	want := d.bytes(size)
+	d.procs[0].Write(from.Addr, want)
+	if send(from, want); d.procs[1].Calls("Open") != 2 {
+		t.Errorf("opened %d times", d.procs[1].Calls("Open"))
+	}
+	// More allocations than a peer may have open: each is closed once.
+	for range lentMost + 5 {
+		b, want := d.buffer(0, 1, size)
+		send(b, want)
+	}
+	if err := d.e[0].ForgetDevice(again); err != nil {
+		t.Fatal(err)
+	}
+	d.procs[0].UserFree(again)
+	if err := d.e[0].ForgetDevice(m); err != nil {
+		t.Fatal(err)
+	}
+	d.left()
+}
+
+// A message that is longer than its buffer fills it and no more, however it comes, and the receive says so.
+func TestDeviceTruncated(t *testing.T) {
+	for _, o := range []acceltest.Options{{}, {NotShared: true}} {
+		d := newDeviceRanks(t, 2, o)
+		for _, size := range []int64{2, 600, 8000, 16<<10 + 5, 60_000} {
+			for _, room := range []int64{1, size / 2, size - 1} {
+				for kind := range 2 {
+					from, want := d.buffer(0, 0, size)
+					whole, _ := d.buffer(1, 0, size)
+					rest := d.read(1, whole)[room:]
+					r := d.e[1].IrecvDevice(nil, 0, 0, 3, whole.Part(0, room))
+					var s *Request
+					if kind == 0 {
+						s = d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard)
+					} else {
+						s = d.e[0].Isend(nil, 0, 1, 3, want, Standard)
+					}
+					st, err := d.wait(r)
+					var short *TruncateError
+					if !errors.As(err, &short) || *short != (TruncateError{size, room}) || st.Bytes != room {
+						t.Fatalf("%d bytes into %d, kind %d: %+v, %v", size, room, kind, st, err)
+					}
+					if _, err := d.wait(s); err != nil {
+						t.Fatal(err)
+					}
+					if got := d.read(1, whole); !bytes.Equal(got[:room], want[:room]) || !bytes.Equal(got[room:], rest) {
+						t.Fatalf("%d bytes into %d, kind %d: other bytes", size, room, kind)
+					}
+				}
+			}
+		}
+		d.left()
+	}
+}
+
+// Messages of one rank to another are received in the order in which they were sent, whatever memory each is in.
+func TestDeviceOrder(t *testing.T) {
+	for _, o := range []acceltest.Options{{Delay: 200 * time.Microsecond}, {Delay: 200 * time.Microsecond, NotShared: true}} {
+		d := newDeviceRanks(t, 2, o)
+		const n = 40
+		sizes := []int64{1, 700, 8 << 10, 40_000}
+		var sends, recvs []*Request
+		var wants [][]byte
+		var bufs []accel.Buffer
+		hosts := map[int][]byte{}
+		for i := range n {
+			size := sizes[d.rng.IntN(len(sizes))]
+			from, want := d.buffer(0, d.rng.IntN(2), size)
+			if d.rng.IntN(2) == 0 {
+				sends = append(sends, d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard))
+			} else {
+				sends = append(sends, d.e[0].Isend(nil, 0, 1, 3, want, Standard))
+			}
+			wants = append(wants, want)
+			_ = i
+		}
+		for i := range n {
+			to, _ := d.buffer(1, d.rng.IntN(2), 40_000)
+			bufs = append(bufs, to)
+			if d.rng.IntN(2) == 0 {
+				recvs = append(recvs, d.e[1].IrecvDevice(nil, 0, AnySource, AnyTag, to))
+			} else {
+				hosts[i] = make([]byte, 40_000)
+				recvs = append(recvs, d.e[1].Irecv(nil, 0, AnySource, AnyTag, hosts[i]))
+			}
+		}
+		for i := range n {
+			st, err := d.wait(recvs[i])
+			if err != nil || st.Bytes != int64(len(wants[i])) {
+				t.Fatalf("message %d: %+v, %v", i, st, err)
+			}
+			got := hosts[i]
+			if got == nil {
+				got = d.read(1, bufs[i])
+			}
+			if !bytes.Equal(got[:st.Bytes], wants[i]) {
+				t.Fatalf("message %d is another one", i)
+			}
+			if _, err := d.wait(sends[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.left()
+	}
+}
+
+// More messages than there is pinned memory for, in both directions at once and to oneself, all arrive, while no caller
+// is in the library.
+func TestDeviceCrowd(t *testing.T) {
+	for _, o := range []acceltest.Options{{Delay: 100 * time.Microsecond}, {Delay: 100 * time.Microsecond, NotShared: true}} {
+		d := newDeviceRanks(t, 2, o)
+		type message struct {
+			to   accel.Buffer
+			rank int
+			want []byte
+		}
+		var all []message
+		var requests, recvs []*Request
+		for i := range int32(30) {
+			for from := range 2 {
+				for to := range 2 {
+					size := []int64{300, 5000, 16 << 10, 50_000}[d.rng.IntN(4)]
+					a, want := d.buffer(from, 0, size)
+					b, _ := d.buffer(to, 1, size)
+					all = append(all, message{b, to, want})
+					s := func() { requests = append(requests, d.e[from].IsendDevice(nil, 0, to, i, a, Standard)) }
+					if d.rng.IntN(3) == 0 {
+						s = func() { requests = append(requests, d.e[from].Isend(nil, 0, to, i, want, Standard)) }
+					}
+					r := func() { recvs = append(recvs, d.e[to].IrecvDevice(nil, 0, from, i, b)) }
+					if d.rng.IntN(2) == 0 {
+						s, r = r, s
+					}
+					s()
+					r()
+				}
+			}
+		}
+		unattended(t, recvs)
+		for _, r := range append(recvs, requests...) {
+			if _, err := d.wait(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range all {
+			if !bytes.Equal(d.read(m.rank, m.to), m.want) {
+				t.Fatal("other bytes")
+			}
+		}
+		d.left()
+	}
+}
+
+// The copies of a buffer wait for what is on its user's stream, and the stream waits for them.
+func TestDeviceStreams(t *testing.T) {
+	for _, o := range []acceltest.Options{{Delay: 100 * time.Microsecond}, {Delay: 100 * time.Microsecond, NotShared: true}} {
+		d := newDeviceRanks(t, 2, o)
+		for _, size := range []int64{8, 5000, 50_000} {
+			for kind := range 3 {
+				from, host := d.buffer(0, 0, size)
+				to, old := d.buffer(1, 0, size)
+				s0, s1 := d.procs[0].Stream(0), d.procs[1].Stream(0)
+				from.Stream, from.Ordered = s0.Handle(), true
+				to.Stream, to.Ordered = s1.Handle(), true
+				want := d.bytes(size)
+				var seen, after []byte
+				s0.Hold()
+				s0.Launch(func() { d.procs[0].Write(from.Addr, want) })
+				s1.Hold()
+				s1.Launch(func() { seen = d.procs[1].Read(to.Addr, to.Len) })
+				r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+				var s *Request
+				if kind == 1 {
+					want = host
+					s = d.e[0].Isend(nil, 0, 1, 3, host, Standard)
+				} else {
+					s = d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard)
+				}
+				time.Sleep(time.Millisecond) // in which too much could happen
+				if done, _, _ := r.Test(); done {
+					t.Fatal("it has not waited for the stream")
+				}
+				s0.Release()
+				s1.Release()
+				if _, err := d.wait(r); err != nil {
+					t.Fatal(err)
+				}
+				s1.Launch(func() { after = d.procs[1].Read(to.Addr, to.Len) })
+				s1.Sync()
+				if _, err := d.wait(s); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(seen, old) {
+					t.Errorf("%d bytes, kind %d: the copy was ahead of the receiver's stream", size, kind)
+				}
+				if !bytes.Equal(after, want) {
+					t.Errorf("%d bytes, kind %d: the copy was ahead of the sender's stream, or behind the receiver's", size, kind)
 				}
 			}
 		}

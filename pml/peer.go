@@ -35,7 +35,7 @@ type peer struct {
 	end        farewell
 
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
-	control fifo[wire.Header]
+	control fifo[controlPacket]
 	answers int // in control: what the peer asks for, see isAnswer
 	queue   fifo[*Request]
 
@@ -47,7 +47,8 @@ type peer struct {
 	byID     map[uint64]*unexpected // these, once it has taken one back; nil: not yet, or there is none of them
 	blocked  int                    // of these whose sender is blocked: see early
 
-	passedOver int // visits of letSendersGoOn
+	passedOver int     // visits of letSendersGoOn
+	shares     *shares // nil: no device memory
 	tags       peerTags
 }
 
@@ -243,7 +244,7 @@ func (p *peer) flush() {
 func (p *peer) flushControl() bool {
 	for p.control.len() > 0 {
 		h := &p.control.items()[0]
-		if !p.link.TrySend(h, nil) {
+		if !p.link.TrySend(&h.Header, h.payload) {
 			return false
 		}
 		if isAnswer(h.Kind) {
@@ -277,6 +278,12 @@ func (p *peer) flushQueue() bool {
 	return true
 }
 
+// controlPacket is a packet that is no message and no part of one.
+type controlPacket struct {
+	wire.Header
+	payload []byte
+}
+
 // sendControl sends a packet without payload, now or later.
 func (p *peer) sendControl(h wire.Header) {
 	if p.err != nil {
@@ -288,8 +295,27 @@ func (p *peer) sendControl(h wire.Header) {
 			return
 		}
 	}
-	p.control.push(h)
-	if isAnswer(h.Kind) {
+	p.queueControl(controlPacket{h, nil})
+}
+
+// sendWith is sendControl of a packet with a short payload, which nobody changes.
+func (p *peer) sendWith(h wire.Header, payload []byte) {
+	if p.err != nil {
+		return
+	}
+	if p.link != nil && p.control.len() == 0 {
+		p.l.hdr = h
+		if p.link.TrySend(&p.l.hdr, payload) {
+			return
+		}
+	}
+	p.queueControl(controlPacket{h, payload})
+}
+
+// queueControl keeps a packet until there is a link, or room in it.
+func (p *peer) queueControl(c controlPacket) {
+	p.control.push(c)
+	if isAnswer(c.Kind) {
 		p.answers++
 	}
 	if p.link == nil {
@@ -406,6 +432,7 @@ func (p *peer) fail(err error) {
 	l.offload.failMatched(p, err)
 	l.transfers.failPeer(p, err)
 	l.e.probers.end(l.e, probesExpecting(p.rank), err)
+	p.unshare()
 	l.e.boards.failed(p.rank, err)
 	l.e.windows.failed(l.e, p.rank, err)
 	if !p.harmless() {

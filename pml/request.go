@@ -33,10 +33,11 @@ const (
 	opProbe
 	opRounds
 	opBoard
-	opEarly // fetches a message before it is matched
-	opLost  // an operation of a Tagged device of which no caller hears
-	opLink  // an operation of a Reach, or a wait for one
-	opProxy // another request for an operation
+	opEarly  // fetches a message before it is matched
+	opLost   // an operation of a Tagged device of which no caller hears
+	opLink   // an operation of a Reach, or a wait for one
+	opProxy  // another request for an operation
+	opForget // a wait for an allocation of a device that may be freed
 )
 
 // reqState is where a request is. Who owns it:

@@ -1,7 +1,6 @@
 package pml
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gorun-mpi/mpi/eager"
@@ -97,6 +96,8 @@ func (o *deviceOp) got(b *pinned) {
 	case len(o.rest) > 0:
 		o.landIn(b)
 		o.landRest()
+	case o.share.syncs:
+		o.sync(b)
 	case o.r.op == opSend:
 		o.fill(b)
 	default:
@@ -172,7 +173,7 @@ func (o *deviceOp) filled(n int64, err error) {
 			o.giveBack()
 		}
 	case err != nil:
-		o.breaks(fmt.Errorf("%w: copying the message from it: %w", ErrDevice, err))
+		o.breaks(deviceError("copying the message from it", err))
 	case t != nil && t.failed == nil:
 		ts.l.worklist.set(jobStream, t, t.snd.Streaming())
 	}
@@ -296,7 +297,7 @@ func (o *deviceOp) drain(b *pinned, from, n int64) error {
 	if err == nil {
 		err = o.a.start(o, o.b.Memory.Device, o.b.Addr+uint64(from), b.mem.Number(), n, func(err error) {
 			if err != nil {
-				o.drainFailed(fmt.Errorf("%w: copying the message to it: %w", ErrDevice, err))
+				o.drainFailed(deviceError("copying the message to it", err))
 			}
 			b.pool.put(b)
 		})
