@@ -9,8 +9,8 @@
 // device is mpi.ErrUnavailable. The driver is started by the first call that needs it.
 //
 // A buffer must be ready: work of the program's streams that writes what is sent, or reads what is received into, has
-// ended when the call is made. [Slice.On] names a stream instead, and the library waits for it. What the call has written
-// can be used by any work that is started after it has returned, or after the request has been collected.
+// ended when the call is made. [Slice.On] names a stream instead, and the library waits for it. Work that is started after
+// the call has returned, or after the request has been collected, sees the result.
 //
 // A collective call copies its buffers to memory of the host, makes the call of package mpi there, and copies the result
 // back: it gives the same bits. A nonblocking one copies the result when the request is collected.

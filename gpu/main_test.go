@@ -27,8 +27,12 @@ var roles = map[string]func() error{}
 
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
+	accel.Use(forExamples)
 	os.Exit(leak.VerifyMain(m.Run))
 }
+
+// forExamples is the driver of examples, which show no test kit.
+var forExamples = acceltest.New(acceltest.Options{Devices: 2}).Process()
 
 // newMachine returns a machine, of which nothing may be left when the test ends.
 func newMachine(t testing.TB, o acceltest.Options) *acceltest.Machine {
@@ -42,10 +46,16 @@ func newMachine(t testing.TB, o acceltest.Options) *acceltest.Machine {
 	return m
 }
 
-// use makes a process of a new machine the driver of this one.
+// useDriver makes d the driver of this process until the test ends.
+func useDriver(t testing.TB, d accel.Driver) {
+	accel.Use(d)
+	t.Cleanup(func() { accel.Use(forExamples) })
+}
+
+// useMachine makes a process of a new machine the driver of this one.
 func useMachine(t testing.TB, o acceltest.Options) *acceltest.Process {
 	p := newMachine(t, o).Process()
-	accel.Use(p)
+	useDriver(t, p)
 	return p
 }
 
@@ -91,7 +101,7 @@ func (w way) test(t *testing.T, n int, body func(r rank)) {
 	t.Run(w.name, func(t *testing.T) {
 		m := newMachine(t, w.options)
 		first := m.Process()
-		accel.Use(first)
+		useDriver(t, first)
 		drivers := []*acceltest.Process{first}
 		for range n - 1 {
 			d := first

@@ -62,16 +62,16 @@ func TestWrapErrors(t *testing.T) {
 
 // A program without a driver, and one whose driver does not answer, get ErrUnavailable, and no panic.
 func TestNoDriver(t *testing.T) {
-	if out, err := proc.Run(t, "no driver"); err != nil {
+	if out, err := proc.Run(t, "no driver", "GORUN_CUDA_LIB=/dev/null/none"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	accel.Use(acceltest.New(acceltest.Options{NoDriver: true}).Process())
+	useDriver(t, acceltest.New(acceltest.Options{NoDriver: true}).Process())
 	nothingAnswers("libcuda.so.1")
 }
 
 func init() {
 	roles["no driver"] = func() error {
-		nothingAnswers("-tags cuda")
+		nothingAnswers("cuda")
 		return nil
 	}
 }

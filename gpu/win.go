@@ -42,7 +42,7 @@ func WinCreate[T any](c *mpi.Comm, s Slice[T]) (*Win[T], error) {
 	b, wrong := s.buffer()
 	b.Ordered = false
 	w := &winState[T]{own: s}
-	w.paths.elem = int64(reflect.TypeFor[T]().Size())
+	w.paths.elem, w.paths.released = int64(reflect.TypeFor[T]().Size()), make(chan struct{})
 	if wrong == nil {
 		wrong = w.paths.expose(s.of, b)
 	}

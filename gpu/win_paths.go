@@ -85,7 +85,6 @@ var exposed struct {
 
 // expose notes that a window has b, which is a part of an allocation.
 func (p *paths) expose(of *allocation, b accel.Buffer) *mpi.Error {
-	p.released = make(chan struct{})
 	p.driver = b.Driver
 	if b.Len == 0 {
 		if d, err := accel.InUse(); err == nil {
@@ -209,14 +208,14 @@ func (t *tellRank) decode(b []byte) error {
 	*t = tellRank{key: [16]byte(b), bytes: int64(le.Uint64(b[16:])), offset: int64(le.Uint64(b[24:])),
 		size: int64(le.Uint64(b[32:]))}
 	b = b[tellFixed:]
-	for _, to := range []func([]byte){func(v []byte) { t.pci = string(v) }, func(v []byte) { t.handle = bytes.Clone(v) }} {
-		n := int(b[0])
-		if n > len(b)-2 { // a length follows the first one
-			return fmt.Errorf("%d bytes of a name or handle, and %d follow", n, len(b)-1)
-		}
-		to(b[1:][:n])
-		b = b[1+n:]
+	if n := int(b[0]); n > pciMost {
+		return fmt.Errorf("an address of %d bytes, and not at most %d", n, pciMost)
 	}
+	t.pci, b = string(b[1:][:b[0]]), b[1+b[0]:]
+	if n := int(b[0]); n > len(b)-1 {
+		return fmt.Errorf("a handle of %d bytes, and %d follow", n, len(b)-1)
+	}
+	t.handle = bytes.Clone(b[1:][:b[0]])
 	const most = math.MaxInt64 / 2
 	if t.bytes < 0 || t.bytes > most || t.offset < 0 || t.size < 0 || t.size > most ||
 		len(t.handle) > 0 && (t.offset > t.size || t.bytes > t.size-t.offset) {
