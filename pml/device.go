@@ -262,10 +262,10 @@ func (a *accelerators) leaveShorts(on bool) {
 	}
 }
 
-// finish is called when the devices of the engine are closed. It returns when no copy is under way. The lock is held,
-// and given up meanwhile.
+// finish is called when the engine has failed and is not polled any more. It returns when no copy is under way. The
+// lock is held, and given up meanwhile.
 func (a *accelerators) finish() {
-	if a.ended {
+	if a == nil || a.ended {
 		return
 	}
 	a.ended = true

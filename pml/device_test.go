@@ -2,9 +2,11 @@ package pml
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +30,7 @@ type deviceRanks struct {
 	procs   []*acceltest.Process
 	rng     *rand.Rand
 	kept    []allocated
+	what    string
 }
 
 type allocated struct {
@@ -107,7 +110,7 @@ func (d *deviceRanks) wait(r *Request) (Status, error) {
 	select {
 	case <-r.Done():
 	case <-time.After(hangs / 4):
-		d.t.Fatal("it does not end")
+		d.t.Fatalf("%s does not end", d.what)
 	}
 	return r.Wait()
 }
@@ -430,4 +433,227 @@ func TestDeviceStreams(t *testing.T) {
 		}
 		d.left()
 	}
+}
+
+// A message that nobody has matched can be taken back, and a receive that has no message; one that has is not. A
+// request ends when its context does.
+func TestDeviceCancelled(t *testing.T) {
+	for _, o := range []acceltest.Options{{Delay: 100 * time.Microsecond}, {Delay: 100 * time.Microsecond, NotShared: true}} {
+		d := newDeviceRanks(t, 2, o)
+		from, want := d.buffer(0, 0, 40_000)
+		to, old := d.buffer(1, 0, 40_000)
+		cancelled := func(r *Request, why error) {
+			t.Helper()
+			if st, err := d.wait(r); !errors.Is(err, why) || !st.Cancelled {
+				t.Fatalf("%+v, %v", st, err)
+			}
+		}
+		s := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard)
+		if err := s.Cancel(); err != nil {
+			t.Fatal(err)
+		}
+		cancelled(s, nil)
+		r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+		if err := r.Cancel(); err != nil {
+			t.Fatal(err)
+		}
+		cancelled(r, nil)
+		for ends := range 2 {
+			cc, cancel := context.WithCancel(context.Background())
+			var q *Request
+			if ends == 0 {
+				q = d.e[1].IrecvDevice(cc, 0, 0, 3, to)
+			} else {
+				q = d.e[0].IsendDevice(cc, 0, 1, 3, from, Standard)
+			}
+			cancel()
+			if st, err := q.Wait(); !errors.Is(err, context.Canceled) || !st.Cancelled {
+				t.Fatalf("%+v, %v", st, err)
+			}
+		}
+		for i := range 20 { // while it is under way, anywhere
+			r := d.e[1].IrecvDevice(nil, 0, 0, 4, to)
+			s := d.e[0].IsendDevice(nil, 0, 1, 4, from, Standard)
+			time.Sleep(time.Duration(i*20) * time.Microsecond)
+			s.Cancel()
+			st, err := d.wait(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st.Cancelled {
+				r.Cancel()
+			}
+			if rst, err := d.wait(r); err != nil || rst.Cancelled != st.Cancelled {
+				t.Fatalf("sent %+v, received %+v, %v", st, rst, err)
+			} else if got := d.read(1, to); !rst.Cancelled && !bytes.Equal(got, want) || rst.Cancelled && !bytes.Equal(got, old) {
+				t.Fatal("other bytes")
+			}
+			old = d.read(1, to)
+		}
+		d.left()
+	}
+}
+
+// Whatever call of the driver fails, at either end, each request ends, with what the driver has said or as if nothing
+// had been; nothing is left, and later messages arrive.
+func TestDeviceFails(t *testing.T) {
+	for _, notShared := range []bool{false, true} {
+		for _, method := range []string{"Pin", "Copy", "CopyEnd", "Open", "Export", "Notify", "After", "Before", "Close"} {
+			for bad := range 2 {
+				for nth := 1; nth < 5; nth++ {
+					what := fmt.Sprintf("not shared %v: %s %d at %d", notShared, method, nth, bad)
+					d := newDeviceRanks(t, 2, acceltest.Options{NotShared: notShared, Seed: uint64(nth)})
+					d.what = what
+					d.procs[bad].Fail(method, nth)
+					var all []*Request
+					var bufs []accel.Buffer
+					var wants [][]byte
+					ordered := func(rank int, b accel.Buffer) accel.Buffer {
+						b.Ordered, b.Stream = true, d.procs[rank].Stream(b.Memory.Device).Handle()
+						return b
+					}
+					for i := range int32(4) {
+						size := []int64{100, 40_000}[i&1]
+						from, want := d.buffer(0, 0, size)
+						to, _ := d.buffer(1, 0, size)
+						bufs, wants = append(bufs, to), append(wants, want)
+						all = append(all, d.e[0].IsendDevice(nil, 0, 1, i, ordered(0, from), Standard),
+							d.e[1].IrecvDevice(nil, 0, 0, i, ordered(1, to)))
+					}
+					failed := 0
+					for i, r := range all {
+						if method == "Pin" && nth == 1 && i == 1-bad { // its other end has not begun
+							if err := r.Cancel(); err != nil {
+								t.Fatal(what, err)
+							}
+						}
+						st, err := d.wait(r)
+						if err != nil && !errors.Is(err, ErrDevice) {
+							t.Fatalf("%s: %v", what, err)
+						}
+						if err != nil {
+							failed++
+						} else if i&1 == 1 && !st.Cancelled && !bytes.Equal(d.read(1, bufs[i/2]), wants[i/2]) {
+							t.Fatalf("%s: message %d is another", what, i)
+						}
+					}
+					if failed == 0 && d.procs[bad].Calls(method) >= nth && (method == "Copy" || method == "CopyEnd") {
+						t.Errorf("%s: nobody has heard of it", what)
+					}
+					if failed > 2 && method != "Pin" {
+						t.Errorf("%s: %d requests have failed", what, failed)
+					}
+					from, want := d.buffer(0, 0, 40_000)
+					to, _ := d.buffer(1, 0, 40_000)
+					if method == "Pin" {
+						d.e[0].Isend(nil, 0, 1, 9, want, Standard)
+					} else {
+						d.e[0].IsendDevice(nil, 0, 1, 9, from, Standard)
+					}
+					if _, err := d.wait(d.e[1].IrecvDevice(nil, 0, 0, 9, to)); method != "Pin" && err == nil &&
+						!bytes.Equal(d.read(1, to), want) {
+						t.Fatalf("%s: then: %v", what, err)
+					}
+					if method != "Close" {
+						d.left()
+					} else {
+						d.close()
+					}
+				}
+			}
+		}
+	}
+}
+
+// Where a rank ends in the middle of it all, what the other has under way with it ends too, and no copy touches a buffer
+// whose request has ended.
+func TestDeviceDeath(t *testing.T) {
+	for seed := range inShort(uint64(60), 20) {
+		d := newDeviceRanks(t, 2, acceltest.Options{Delay: 200 * time.Microsecond, Seed: seed, NotShared: seed&1 == 1})
+		var all [2][]*Request
+		var mine []accel.Memory
+		for i := range int32(12) {
+			size := []int64{300, 16 << 10, 50_000}[d.rng.IntN(3)]
+			for from := range 2 {
+				a, host := d.buffer(from, 0, size)
+				b, _ := d.buffer(1-from, 0, size)
+				s := func() {
+					if d.rng.IntN(3) == 0 {
+						all[from] = append(all[from], d.e[from].Isend(nil, 0, 1-from, i, host, Standard))
+						return
+					}
+					all[from] = append(all[from], d.e[from].IsendDevice(nil, 0, 1-from, i, a, Standard))
+				}
+				r := func() { all[1-from] = append(all[1-from], d.e[1-from].IrecvDevice(nil, 0, from, i, b)) }
+				if d.rng.IntN(2) == 0 {
+					s, r = r, s
+				}
+				s()
+				r()
+			}
+		}
+		time.Sleep(time.Duration(d.rng.IntN(2000)) * time.Microsecond)
+		closed := make(chan error)
+		go func() { closed <- d.e[1].Close(errOver) }()
+		for _, r := range all[0] {
+			d.wait(r)
+		}
+		for _, r := range all[1] {
+			d.wait(r)
+		}
+		<-closed
+		d.procs[1].Die()
+		d.kept = slices.DeleteFunc(d.kept, func(k allocated) bool {
+			if k.rank == 0 {
+				if err := d.e[0].ForgetDevice(k.m); err != nil {
+					t.Error(err)
+				}
+				mine = append(mine, k.m)
+			}
+			return true
+		})
+		for _, m := range mine {
+			if err := d.procs[0].Free(m); err != nil {
+				t.Error(err)
+			}
+		}
+		d.left()
+	}
+}
+
+// ForgetDevice returns when no peer has an allocation open, also while messages of others go on and the peer computes,
+// and from then on its memory may be freed.
+func TestForgetDevice(t *testing.T) {
+	d := newDeviceRanks(t, 3, acceltest.Options{Delay: 50 * time.Microsecond})
+	for i := range 10 {
+		m, err := d.procs[0].Alloc(i&1, 60_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := accel.Buffer{Driver: d.procs[0], Memory: m, Addr: m.Base, Len: 50_000}
+		other, _ := d.buffer(0, 0, 50_000)
+		for rank := 1; rank < 3; rank++ {
+			to, _ := d.buffer(rank, 0, 50_000)
+			to2, _ := d.buffer(rank, 1, 50_000)
+			d.e[rank].IrecvDevice(nil, 0, 0, 3, to)
+			d.e[rank].IrecvDevice(nil, 0, 0, 4, to2)
+			s := d.e[0].IsendDevice(nil, 0, rank, 3, b, Standard)
+			d.e[0].IsendDevice(nil, 0, rank, 4, other, Standard)
+			if _, err := d.wait(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.e[0].ForgetDevice(m); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.procs[0].Free(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range d.e[1:] {
+		for e.Pending() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	d.left()
 }

@@ -139,6 +139,9 @@ func (e *Engine) Close(err error) error {
 	e.stop()
 	e.sleep.Close()
 	e.wg.Wait()
+	e.lock()
+	e.links.transfers.accel.finish() // before the peers hear of the end: a copy may read their memory
+	e.unlock()
 	var errs [2]error
 	for i, d := range []transport.Device{e.cfg.Net, e.cfg.Self} {
 		if d != nil {

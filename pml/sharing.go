@@ -50,8 +50,7 @@ type share struct {
 	id      uint64 // likewise: the sender's number of it
 	asked   bool   // likewise: a Handle is to come
 	at      uint64 // likewise: where it is in the allocation
-	key     uint64 // of a send: the receiver's number
-	syncs   bool   // likewise: it wants pinned memory to wait for the user's stream
+	syncs   bool   // of a send: it wants pinned memory to wait for the user's stream
 	lent    *lent  // likewise: of which the receiver copies it
 	direct  uint64 // likewise: its number in direct; 0: none
 }
@@ -170,8 +169,7 @@ func (ts *transfers) onHandleReq(p *peer, h *wire.Header) {
 		p.breaks("it asked again for a message that it has asked for")
 	default:
 		o := t.r.device
-		t.snd.OnHandleReq()
-		o.share.key = h.Key
+		t.snd.OnHandleReq(h.Key)
 		switch {
 		case h.Addr == identity(o.b.Driver): // one stream after the other: the copy waits for the user's by itself
 			o.answerHere(t)
@@ -188,8 +186,8 @@ func (ts *transfers) onHandleReq(p *peer, h *wire.Header) {
 
 // answerHere tells a receiver in this process where the message is. It copies in the library's stream of its device.
 func (o *deviceOp) answerHere(t *transfer) {
-	o.share.direct = lendDirect(o.b, o.share.key)
-	t.peer.sendControl(wire.Header{Kind: wire.Handle, Flags: wire.Urgent, Key: o.share.key, Tag: reachedHere,
+	o.share.direct = lendDirect(o.b, t.snd.To())
+	t.peer.sendControl(wire.Header{Kind: wire.Handle, Flags: wire.Urgent, Key: t.snd.To(), Tag: reachedHere,
 		ID: o.share.direct})
 }
 
@@ -289,14 +287,16 @@ func (l *lent) unmap(p *peer) {
 }
 
 func (o *deviceOp) refuse() {
-	o.r.transfer.peer.sendControl(wire.Header{Kind: wire.Handle, Flags: wire.Urgent, Key: o.share.key, Tag: notReached})
+	t := o.r.transfer
+	t.peer.sendControl(wire.Header{Kind: wire.Handle, Flags: wire.Urgent, Key: t.snd.To(), Tag: notReached})
 }
 
 func (o *deviceOp) lend(l *lent, handle []byte) {
 	o.a.uses++
 	o.share.lent, l.used = l, o.a.uses
 	l.users++
-	o.r.transfer.peer.sendWith(wire.Header{Kind: wire.Handle, Flags: wire.Urgent, Key: o.share.key, Tag: reachedOpen,
+	t := o.r.transfer
+	t.peer.sendWith(wire.Header{Kind: wire.Handle, Flags: wire.Urgent, Key: t.snd.To(), Tag: reachedOpen,
 		ID: l.number, Len: uint64(l.size), Addr: uint64(l.offset) + o.b.Addr - o.b.Memory.Base}, handle)
 }
 

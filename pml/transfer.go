@@ -161,9 +161,7 @@ func (ts *transfers) finish() {
 		t.r.transfer = nil
 		ts.l.e.complete(t.r, t.failed)
 	}
-	if ts.accel != nil {
-		ts.accel.finish()
-	}
+	ts.accel.finish()
 }
 
 // end gives the buffer back to its user.

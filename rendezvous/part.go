@@ -38,9 +38,9 @@ func (s *Sender) OnAsk(h *wire.Header) Action {
 	return s.OnCTS(h)
 }
 
-// OnHandleReq is called when the receiver asks where the message is.
-func (s *Sender) OnHandleReq() {
-	s.alone = false
+// OnHandleReq is called when the receiver, whose number of its end is to, asks where the message is.
+func (s *Sender) OnHandleReq(to uint64) {
+	s.alone, s.to = false, to
 	s.gen = -1 // asked, and for no stream
 }
 
