@@ -38,7 +38,7 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 	if wrong != nil {
 		bad = wrong.(*Error)
 	} else if err := fixedTypeOf(s.Type); err != nil {
-		bad = c.opError(kind.String(), ErrType, "%w", err)
+		bad = c.badElement(kind.String(), err)
 	}
 	spec := window.Spec{Kind: kind, Count: int64(s.Count), Elem: int(s.Type.Size()), Update: updater[struct{}]{},
 		Accel: &window.Accel{Mem: s.Mem, Quiesce: s.Quiesce, Release: s.Release}}

@@ -227,7 +227,7 @@ func TestWinErrors(t *testing.T) {
 		_, err = WinCreate(r.Comm, other.Slice(0, 1+r.Rank()))
 		isError(err, mpi.ErrCount, "the elements from 0 up to 2")
 		_, err = WinCreate(r.Comm, Slice[*int]{})
-		isError(err, mpi.ErrType, "gpu.WinCreate: *int")
+		isError(err, mpi.ErrType, "*int holds a pointer")
 		if r.Rank() == 0 {
 			_, err = WinCreate(r.Comm, Slice[int32]{})
 		} else {
@@ -523,8 +523,21 @@ func TestWinContext(t *testing.T) {
 		}
 		cancel()
 		must(w.Free())
-		free(mem)
+		_, err := WinCreate(r.Comm.WithContext(ctx), mem)
+		isError(err, context.Canceled, "gpu.WinCreate")
+		freeLater(mem) // when the ranks have made that window, and lost it
 	})
+}
+
+// freeLater frees memory when no window has it any more.
+func freeLater[T any](s Slice[T]) {
+	for limit := time.Now().Add(hangs); ; time.Sleep(time.Millisecond) {
+		if err := s.Free(); err == nil {
+			return
+		} else if !errors.Is(err, mpi.ErrBuffer) || time.Now().After(limit) {
+			panic(err)
+		}
+	}
 }
 
 // A rank that dies leaves no other one waiting, and its window can be freed.
@@ -608,13 +621,8 @@ func dieInWin(t *testing.T, way way, step int) {
 		ok(mpi.Sendrecv(c, []byte{2}, other, 2, make([]byte, 1), other, 2))
 		w.UnlockAll()
 		check(w.Free() != nil, "Free of a window of a dead rank")
-		for limit := time.Now().Add(hangs); ; time.Sleep(time.Millisecond) {
-			if err := mem.Free(); err == nil {
-				return nil
-			} else if !errors.Is(err, mpi.ErrBuffer) || time.Now().After(limit) {
-				panic(err)
-			}
-		}
+		freeLater(mem)
+		return nil
 	}, where)
 	drain()
 	if err := errors.Join(errs[:]...); err != nil {
