@@ -86,7 +86,7 @@ const graph = `
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
-	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/meminfo,
+	internal/window               : rma, pml, accel, collectives, internal/coll, internal/agree, internal/meminfo,
 	                                internal/mpierr, internal/ranks, internal/layout, {golang.org/x/sys}
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
