@@ -141,7 +141,9 @@ const kits = `
 	internal/testkit/vm           : internal/testkit/proc
 	internal/testkit/apiserver    : {k8s.io}
 	internal/testkit/vm/guestrun  : internal/place, internal/pmi
-	internal/testkit/hcakit       : internal/testkit/proc
+	internal/testkit/softlib      : internal/testkit/proc
+	internal/testkit/hcakit       : internal/testkit/softlib, internal/testkit/proc
+	internal/testkit/cudakit      : internal/testkit/softlib
 	internal/topology/topologytest:
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
 	accel/acceltest               : accel
@@ -154,14 +156,16 @@ const kits = `
 // What any test may import.
 var forTests = []string{
 	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
-	"internal/testkit/hcakit", "internal/testkit/truth", "internal/testkit/vswitch",
+	"internal/testkit/hcakit", "internal/testkit/cudakit", "internal/testkit/softlib", "internal/testkit/truth",
+	"internal/testkit/vswitch",
 	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest", "accel/acceltest",
 }
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                           : mpi, internal/background, transport/shm, transport/tcp, transport/verbs, transport/ucx, transport/multi,
+	mpi                           : mpi, accel, accel/acceltest, internal/background, transport/shm, transport/tcp,
+	                                transport/verbs, transport/ucx, transport/multi,
 	                                transport/faulty, transport/looptag, internal/wire
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs

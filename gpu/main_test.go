@@ -25,10 +25,13 @@ const hangs = 2 * time.Minute
 // roles are what a re-executed test binary can be.
 var roles = map[string]func() error{}
 
+// runTests runs the tests.
+var runTests = (*testing.M).Run
+
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
 	accel.Use(forExamples)
-	os.Exit(leak.VerifyMain(m.Run))
+	os.Exit(leak.VerifyMain(func() int { return runTests(m) }))
 }
 
 // forExamples is the driver of examples, which show no test kit.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,16 +29,18 @@ type Subject interface {
 	User(device int, n int64, how How) accel.Memory
 	// FreeUser frees it, whoever uses it.
 	FreeUser(accel.Memory)
-	// Hold makes a stream of a user's program on a device, on which a kernel runs until release is called.
-	Hold(device int) (stream uint64, release func())
-	// Idle reports whether all that was put on a stream of Hold has run.
+	// Stream makes a stream as a user's program does.
+	Stream(device int) uint64
+	// Hold puts a kernel on the stream that runs until release is called. No two of them are on their streams at once.
+	Hold(stream uint64) (release func())
+	// Idle reports whether all that was put on the stream has run.
 	Idle(stream uint64) bool
 	// HostMemory returns n bytes off the Go heap, which live until the test ends, and where they are.
 	HostMemory(tb testing.TB, n int) (b []byte, addr uint64)
 }
 
-// TestDriver checks that a driver keeps the rules of accel.Driver. start returns a driver with two devices that nobody
-// has used, and the driver of another process of the same host.
+// TestDriver checks that a driver keeps the rules of accel.Driver. start returns a driver with two devices, and that of
+// another process of the same host.
 func TestDriver(t *testing.T, start func(*testing.T) (Subject, Peer)) {
 	for _, c := range []struct {
 		name string
@@ -326,7 +329,9 @@ func testPins(t *testing.T, d Subject, _ Peer) {
 func testStreams(t *testing.T, d Subject, _ Peer) {
 	a, b := allocate(t, d, 0, 4096), allocate(t, d, 0, 4096)
 	// A copy started before After does not wait; one that is started after it waits for the kernel.
-	stream, release := d.Hold(0)
+	stream, second := d.Stream(0), d.Stream(0)
+	release := sync.OnceFunc(d.Hold(stream))
+	defer release()
 	copies(t, d, 0, b.Base, a.Base, 10)
 	if err := d.After(0, stream); err != nil {
 		t.Fatal(err)
@@ -342,8 +347,6 @@ func testStreams(t *testing.T, d Subject, _ Peer) {
 		time.Sleep(100 * time.Microsecond)
 	}
 	// What is put on another stream after Before waits for the copy.
-	second, releaseSecond := d.Hold(0)
-	releaseSecond()
 	idles(t, d, second)
 	if err := d.Before(0, second); err != nil {
 		t.Fatal(err)
@@ -382,7 +385,9 @@ func testNotify(t *testing.T, d Subject, _ Peer) {
 	defer syscall.Close(fds[0])
 	defer syscall.Close(fds[1])
 	for i := range 3 {
-		stream, release := d.Hold(0)
+		stream := d.Stream(0)
+		release := sync.OnceFunc(d.Hold(stream))
+		defer release()
 		if err := d.After(0, stream); err != nil {
 			t.Fatal(err)
 		}

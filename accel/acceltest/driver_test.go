@@ -13,17 +13,18 @@ type subject struct{ *Process }
 func (s subject) User(device int, n int64, how How) accel.Memory { return s.UserAlloc(device, n, how) }
 func (s subject) FreeUser(m accel.Memory)                        { s.UserFree(m) }
 
-func (s subject) Hold(device int) (uint64, func()) {
-	stream := s.Stream(device)
-	stream.Hold()
-	return stream.Handle(), stream.Release
+func (s subject) Stream(device int) uint64 { return s.Process.Stream(device).Handle() }
+func (s subject) Idle(stream uint64) bool  { return s.stream(stream).Idle() }
+
+func (s subject) Hold(stream uint64) func() {
+	s.stream(stream).Hold()
+	return s.stream(stream).Release
 }
 
-func (s subject) Idle(stream uint64) bool {
+func (s subject) stream(handle uint64) *Stream {
 	s.m.mu.Lock()
-	user := s.streams[stream]
-	s.m.mu.Unlock()
-	return user.Idle()
+	defer s.m.mu.Unlock()
+	return s.streams[handle]
 }
 
 func (s subject) HostMemory(tb testing.TB, n int) ([]byte, uint64) {

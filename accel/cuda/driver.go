@@ -216,13 +216,16 @@ func (d *driver) Unpin(b []byte) error {
 		return err
 	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	device, ok := d.pins[address(b)]
-	delete(d.pins, address(b))
-	d.mu.Unlock()
 	if !ok {
 		return fmt.Errorf("host memory at %#x is not pinned", address(b))
 	}
-	return unpin(device, b)
+	err := unpin(device, b)
+	if err == nil {
+		delete(d.pins, address(b))
+	}
+	return err
 }
 
 // DMABuf implements accel.Driver.
