@@ -16,9 +16,9 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// A rank copies to and from the memory of a rank of its host by itself where it can: the memory is of its own driver, as
-// that of the rank itself is, or another process has exported it, and it can be opened here. What a rank says of its
-// memory is hostile until it is checked here; that it is as long as the rank says, only the driver checks.
+// A rank copies to and from memory of its own process, and from memory that another process of its host has exported and
+// that can be opened here. What another rank says of its memory is hostile until it is checked here. Whether a handle
+// is of an allocation of the size that the rank says, only the driver knows.
 
 // allRanks stands for the rank of a call that is about all of them.
 const allRanks = -1 << 30
@@ -298,8 +298,8 @@ func (p *paths) deviceOf(pci string) (int, bool) {
 // errFreed is for an operation that another goroutine's Free has overtaken.
 var errFreed = mpierr.New("", mpi.ErrComm, "another goroutine has called Free meanwhile; use the window before Free")
 
-// make starts the copies of o from or to a rank's elements from element at on. made: it has; otherwise the rank is to be
-// asked, since it has told of less memory than it has.
+// make starts the copies of o from or to a rank's elements from element at on. made: it has. Otherwise the rank is to
+// be asked, since it has told of less memory than it has.
 func (p *paths) make(o *operation, rank int, at int64) (made bool, err error) {
 	p.using.RLock()
 	defer p.using.RUnlock()
@@ -386,8 +386,8 @@ func (p *paths) began(k rankCopy) {
 	}
 }
 
-// settle returns when the copies at a rank are over that were started before, and why the first of the window's that has
-// failed there has.
+// settle returns when the copies at a rank that were started before are over. The error is of the first copy that has
+// failed there.
 func (p *paths) settle(rank int) error {
 	of := func(k rankCopy) bool { return rank == allRanks || k.rank == rank }
 	p.settleSome(of, math.MaxInt)
