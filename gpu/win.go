@@ -157,11 +157,11 @@ func (w *Win[T]) move(op string, rank int, at int64, n int, o operation) error {
 		return err
 	}
 	through := door.Through()
-	if w.paths.mayReach(rank, &o) {
+	if m := w.paths.reach(rank, &o); m.ok {
 		if err := through.WinCheck(w.sync, op, rank, at, n); err != nil || n == 0 {
 			return err
 		}
-		if made, err := w.paths.make(&o, rank, at); err != nil {
+		if made, err := w.paths.make(&o, m, rank, at); err != nil {
 			return w.failed(op, rank, !o.put, err)
 		} else if made {
 			return nil

@@ -41,7 +41,9 @@ func windows(c *mpi.Comm) {
 		must(w.UnlockAll())
 		must(mpi.Barrier(c))
 		for _, rank := range []int{next, before} {
-			check(w.paths.ranks[rank].opened != 0, "the memory of rank %d is not open", rank)
+			for _, m := range w.paths.ranks[rank].maps {
+				check(m.opened != 0, "the memory of rank %d is not open for device %d", rank, m.device)
+			}
 		}
 		must(w.Free())
 		same(host(part.Slice(0, n)), got)
