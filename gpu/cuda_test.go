@@ -17,23 +17,30 @@ import (
 
 func init() {
 	runTests = cudakit.Main
-	roles["job"] = func() error {
-		mpi.Main(func(_ context.Context, world *mpi.Comm) (err error) {
-			defer func() {
-				if p := recover(); p != nil {
-					err = fmt.Errorf("%s: %v", testLines(), p)
-				}
-			}()
-			job(world)
+	for role, body := range map[string]func(w *mpi.Comm){"job": job, "windows": windows} {
+		roles[role] = func() error {
+			mpi.Main(func(_ context.Context, world *mpi.Comm) (err error) {
+				defer func() {
+					if p := recover(); p != nil {
+						err = fmt.Errorf("%s: %v", testLines(), p)
+					}
+				}()
+				body(world)
+				return nil
+			})
 			return nil
-		})
-		return nil
+		}
 	}
 }
 
 // Ranks that are processes make calls of all kinds by the driver of CUDA, over a software GPU: within a host through
 // shared memory and memory that they map of each other, and by TCP.
-func TestJobOverSoftCUDA(t *testing.T) {
+func TestJobOverSoftCUDA(t *testing.T) { overSoftCUDA(t, "job") }
+
+// So do ranks with windows, which map each other's memory whatever brings their messages.
+func TestWindowsOverSoftCUDA(t *testing.T) { overSoftCUDA(t, "windows") }
+
+func overSoftCUDA(t *testing.T, role string) {
 	for _, transports := range []string{"shm", "tcp"} {
 		t.Run(transports, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -42,7 +49,7 @@ func TestJobOverSoftCUDA(t *testing.T) {
 			knob, left := cudakit.Left(t)
 			cmd := exec.CommandContext(ctx, proc.Gorun(t), append([]string{"-n", "3"}, again.Args...)...)
 			cmd.Env = append(cudakit.Env(t, "SOFTCUDA_DEVICES=2", "SOFTCUDA_SEED=7", knob),
-				"GORUN_TRANSPORTS="+transports, proc.RoleVar+"=job")
+				"GORUN_TRANSPORTS="+transports, proc.RoleVar+"="+role)
 			out, err := cmd.CombinedOutput()
 			if err != nil || !bytes.Contains(out, []byte("all is well")) {
 				t.Fatalf("%v\n%s", err, out)

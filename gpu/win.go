@@ -32,8 +32,8 @@ type winState[T any] struct {
 }
 
 // WinCreate makes a window over s, which is the window's until Free: its memory must not be freed before. Every rank of
-// c calls it, each with a slice of its own, of any length; the zero Slice is no elements. A stream of s is not used: work
-// that others are to see, or that must not disturb them, has ended when an epoch begins.
+// c calls it, each with a slice of its own, of any length; the zero Slice is no elements. The window waits for no stream
+// of s: work on the memory has ended when an epoch begins.
 //
 // Errors are those of [mpi.WinCreate], and: mpi.ErrBuffer, mpi.ErrCount or mpi.ErrDevice for a slice that cannot be
 // used; mpi.ErrDevice if the driver cannot prepare the memory.
@@ -105,9 +105,9 @@ func (w *Win[T]) SetName(name string) error {
 	return w.call("gpu.SetName", func() error { return w.sync.SetName(name) })
 }
 
-// Free ends the window. Every rank calls it, outside all epochs but those of Fence. Then the memory is the caller's
-// again. If the window has a context, or a rank has failed, messages may touch the memory for some more time: until then
-// [Slice.Free] is mpi.ErrBuffer.
+// Free ends the window. Every rank calls it, outside all epochs but the ones of Fence. The memory is the caller's again
+// then. After an error, which may be the end of a context or the failure of a rank, messages may touch the memory for
+// some time: [Slice.Free] is mpi.ErrBuffer as long as they may.
 func (w *Win[T]) Free() error {
 	if err := w.valid("gpu.Free"); err != nil {
 		return err
@@ -157,11 +157,11 @@ func (w *Win[T]) move(op string, rank int, at int64, n int, o operation) error {
 		return err
 	}
 	through := door.Through()
-	if w.paths.mayReach(rank, &o) {
+	if m := w.paths.reach(rank, &o); m.ok {
 		if err := through.WinCheck(w.sync, op, rank, at, n); err != nil || n == 0 {
 			return err
 		}
-		if made, err := w.paths.make(&o, rank, at); err != nil {
+		if made, err := w.paths.make(&o, m, rank, at); err != nil {
 			return w.failed(op, rank, !o.put, err)
 		} else if made {
 			return nil

@@ -16,9 +16,9 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// A rank copies to and from the memory of a rank of its host by itself where it can: the memory is of its own driver, as
-// that of the rank itself is, or another process has exported it, and it can be opened here. What a rank says of its
-// memory is hostile until it is checked here; that it is as long as the rank says, only the driver checks.
+// A rank copies to and from memory of its own process, and from memory that another process of its host has exported and
+// that can be opened here. What another rank says of its memory is hostile until it is checked here. Whether a handle
+// is of an allocation of the size that the rank says, only the driver knows.
 
 // allRanks stands for the rank of a call that is about all of them.
 const allRanks = -1 << 30
@@ -55,12 +55,19 @@ type paths struct {
 
 // reachedRank is the memory of a rank.
 type reachedRank struct {
-	once   sync.Once
-	told   tellRank // with no bytes, if it cannot be reached
-	base   uint64   // where its elements begin here, if ok
-	device int      // whose copies go there
+	told tellRank // with no bytes, if it cannot be reached
+
+	mu   sync.Mutex
+	maps []mapping // as many as there are kinds of wants
+}
+
+// mapping is how copies of a device reach the memory of a rank.
+type mapping struct {
+	want   int // the device that must reach it; mpi.Undefined: any
+	device int // the one that does, if ok
 	ok     bool
-	opened uint64 // of Open; 0: the memory is of this process
+	base   uint64 // where the rank's elements begin here, if ok
+	opened uint64 // what Open has returned; 0: nothing
 }
 
 // rankCopy is a copy that is under way.
@@ -232,49 +239,62 @@ func (p *paths) hear(c *mpi.Comm, told []byte) {
 		t := &p.ranks[rank].told
 		if err := t.decode(told[rank*tellSize:][:tellSize]); err != nil {
 			*t = tellRank{}
+		} else if p.own != nil && rank != c.Rank() && t.key == p.own.key { // which has not told the truth
+			*t = tellRank{}
 		} else if door.Through().Host(c, rank) != host {
 			t.handle = nil
 		}
 	}
 }
 
-// mayReach reports whether o may be a copy of this rank: if the memory can be reached.
-func (p *paths) mayReach(rank int, o *operation) bool {
-	if rank < 0 || rank >= len(p.ranks) || p.driver == nil || o.device.Len > 0 && o.device.Driver != p.driver {
-		return false
+// reach returns how copies of this rank reach the memory of a rank, if they do.
+func (p *paths) reach(rank int, o *operation) mapping {
+	if rank < 0 || rank >= len(p.ranks) || p.driver == nil || o.device.Len > 0 && o.device.Driver != p.driver ||
+		p.ranks[rank].told.bytes == 0 {
+		return mapping{}
 	}
+	want := mpi.Undefined
+	if o.device.Len > 0 {
+		want = o.device.Memory.Device
+	}
+	p.using.RLock()
+	defer p.using.RUnlock()
 	r := &p.ranks[rank]
-	r.once.Do(func() { p.find(r) })
-	return r.ok
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.maps {
+		if m.want == want {
+			return m
+		}
+	}
+	m := p.find(&r.told, want)
+	r.maps = append(r.maps, m)
+	return m
 }
 
-// find finds a rank's memory.
-func (p *paths) find(r *reachedRank) {
-	t := &r.told
-	if t.bytes == 0 {
-		return
-	}
+// find finds the memory that a rank has told of, for a device.
+func (p *paths) find(t *tellRank, want int) mapping {
+	m := mapping{want: want, device: want}
 	exposed.mu.Lock()
 	near := exposed.all[t.key]
 	exposed.mu.Unlock()
 	if near != nil && near.mem.Driver == p.driver && near.mem.Len == t.bytes {
-		r.base, r.device, r.ok = near.mem.Addr, near.mem.Memory.Device, true
-		return
+		if m.base, m.ok = near.mem.Addr, true; want == mpi.Undefined {
+			m.device = near.mem.Memory.Device
+		}
+		return m
 	}
-	if len(t.handle) == 0 {
-		return
+	known := true
+	if want == mpi.Undefined {
+		m.device, known = p.deviceOf(t.pci)
 	}
-	p.using.RLock()
-	defer p.using.RUnlock()
-	device, ok := p.deviceOf(t.pci)
-	if !ok || p.closed {
-		return
+	if len(t.handle) == 0 || !known || p.closed {
+		return m
 	}
-	at, err := p.driver.Open(device, t.handle, t.size)
-	if err != nil {
-		return // it is asked for everything
+	if at, err := p.driver.Open(m.device, t.handle, t.size); err == nil { // else the rank is asked
+		m.base, m.opened, m.ok = at+uint64(t.offset), at, true
 	}
-	r.base, r.device, r.opened, r.ok = at+uint64(t.offset), device, at, true
+	return m
 }
 
 // deviceOf is the number of the device here that another process has named by its address; of this rank's own device if
@@ -298,32 +318,31 @@ func (p *paths) deviceOf(pci string) (int, bool) {
 // errFreed is for an operation that another goroutine's Free has overtaken.
 var errFreed = mpierr.New("", mpi.ErrComm, "another goroutine has called Free meanwhile; use the window before Free")
 
-// make starts the copies of o from or to a rank's elements from element at on. made: it has; otherwise the rank is to be
-// asked, since it has told of less memory than it has.
-func (p *paths) make(o *operation, rank int, at int64) (made bool, err error) {
+// make starts the copies of o from or to a rank's elements from element at on. made: it has. Otherwise the rank is to
+// be asked, since it has told of less memory than it has.
+func (p *paths) make(o *operation, m mapping, rank int, at int64) (made bool, err error) {
 	p.using.RLock()
 	defer p.using.RUnlock()
-	r := &p.ranks[rank]
 	n, off := o.size(), at*p.elem
 	switch {
 	case p.closed:
 		return false, errFreed
 	case n == 0:
 		return true, nil
-	case off > r.told.bytes-n:
+	case off > p.ranks[rank].told.bytes-n:
 		return false, nil
 	case o.device.Len > 0:
-		err = p.copyDevice(o, r, rank, r.base+uint64(off))
+		err = p.copyDevice(o, m.device, rank, m.base+uint64(off))
 	case n > chunk:
-		err = p.copyLong(o, r, r.base+uint64(off))
+		err = p.copyLong(o, m.device, m.base+uint64(off))
 	default:
-		err = p.copyShort(o, r, rank, r.base+uint64(off))
+		err = p.copyShort(o, m.device, rank, m.base+uint64(off))
 	}
 	return true, err
 }
 
 // copyDevice copies device memory.
-func (p *paths) copyDevice(o *operation, r *reachedRank, rank int, addr uint64) error {
+func (p *paths) copyDevice(o *operation, device, rank int, addr uint64) error {
 	if err := after(o.device); err != nil {
 		return err
 	}
@@ -331,7 +350,7 @@ func (p *paths) copyDevice(o *operation, r *reachedRank, rank int, addr uint64) 
 	if !o.put {
 		dst, src = src, dst
 	}
-	c, err := startCopy(p.driver, o.device.Memory.Device, dst, src, o.device.Len)
+	c, err := startCopy(p.driver, device, dst, src, o.device.Len)
 	if err != nil {
 		return err
 	}
@@ -340,8 +359,8 @@ func (p *paths) copyDevice(o *operation, r *reachedRank, rank int, addr uint64) 
 }
 
 // copyLong copies memory of the host in chunks, and waits for them.
-func (p *paths) copyLong(o *operation, r *reachedRank, addr uint64) error {
-	b := accel.Buffer{Driver: p.driver, Memory: accel.Memory{Device: r.device}, Addr: addr, Len: int64(len(o.host))}
+func (p *paths) copyLong(o *operation, device int, addr uint64) error {
+	b := accel.Buffer{Driver: p.driver, Memory: accel.Memory{Device: device}, Addr: addr, Len: int64(len(o.host))}
 	all := pipe{b: b, host: o.host, toDevice: o.put, part: chunk}
 	through, bad := take(p.driver, chunk*min(chunks, (b.Len+chunk-1)/chunk))
 	if bad != nil {
@@ -353,7 +372,7 @@ func (p *paths) copyLong(o *operation, r *reachedRank, addr uint64) error {
 }
 
 // copyShort copies memory of the host through pinned memory, which is the copy's until settle.
-func (p *paths) copyShort(o *operation, r *reachedRank, rank int, addr uint64) error {
+func (p *paths) copyShort(o *operation, device, rank int, addr uint64) error {
 	through, bad := take(p.driver, int64(len(o.host)))
 	if bad != nil {
 		return bad
@@ -367,7 +386,7 @@ func (p *paths) copyShort(o *operation, r *reachedRank, rank int, addr uint64) e
 		dst, src = src, dst
 	}
 	var err error
-	if k.copying, err = startCopy(p.driver, r.device, dst, src, int64(len(o.host))); err != nil {
+	if k.copying, err = startCopy(p.driver, device, dst, src, int64(len(o.host))); err != nil {
 		through.giveBack()
 		return err
 	}
@@ -386,8 +405,8 @@ func (p *paths) began(k rankCopy) {
 	}
 }
 
-// settle returns when the copies at a rank are over that were started before, and why the first of the window's that has
-// failed there has.
+// settle returns when the copies at a rank that were started before are over. The error is of the first copy that has
+// failed there.
 func (p *paths) settle(rank int) error {
 	of := func(k rankCopy) bool { return rank == allRanks || k.rank == rank }
 	p.settleSome(of, math.MaxInt)
@@ -451,10 +470,15 @@ func (p *paths) quiesce() error {
 	p.closed = true
 	errs := []error{p.settle(allRanks)}
 	for i := range p.ranks {
-		if r := &p.ranks[i]; r.opened != 0 {
-			errs = append(errs, p.driver.Close(r.device, r.opened))
-			r.opened = 0
+		r := &p.ranks[i]
+		r.mu.Lock()
+		for _, m := range r.maps {
+			if m.opened != 0 {
+				errs = append(errs, p.driver.Close(m.device, m.opened))
+			}
 		}
+		r.maps = nil
+		r.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,67 @@
+//go:build cuda && linux && cgo
+
+package gpu
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi"
+)
+
+// windows is what each rank does.
+func windows(c *mpi.Comm) {
+	me, size := c.Rank(), c.Size()
+	next, before := (me+1)%size, (me+size-1)%size
+	host := func(s Slice[byte]) []byte {
+		b := make([]byte, s.Len())
+		must(s.CopyTo(b))
+		return b
+	}
+	for _, n := range []int{1, 333, 70_001, chunk + 1} {
+		mem, buf := ok(Alloc[byte](me%2, 2*n+100)), ok(Alloc[byte](me%2, n))
+		part := mem.Slice(100, 100+2*n)
+		w := ok(WinCreate(c, part))
+		must(buf.CopyFrom(message(n, me+10)))
+		must(w.Fence())
+		must(w.Put(message(n, me), next, 0))
+		must(w.PutSlice(buf, next, int64(n)))
+		must(w.Fence())
+		same(host(part.Slice(0, n)), message(n, before))
+		same(host(part.Slice(n, 2*n)), message(n, before+10))
+
+		got := make([]byte, n)
+		must(w.LockAll())
+		must(w.Get(got, before, 0))
+		must(w.GetSlice(buf, before, int64(n)))
+		must(w.FlushAll())
+		same(got, message(n, (before+size-1)%size))
+		same(host(buf), message(n, (before+size-1)%size+10))
+		must(mpi.Barrier(c))    // the next rank has got what is there
+		must(w.Put(got, me, 0)) // which the rank makes alone
+		must(w.UnlockAll())
+		must(mpi.Barrier(c))
+		for _, rank := range []int{next, before} {
+			for _, m := range w.paths.ranks[rank].maps {
+				check(m.opened != 0, "the memory of rank %d is not open for device %d", rank, m.device)
+			}
+		}
+		must(w.Free())
+		same(host(part.Slice(0, n)), got)
+		free(mem, buf)
+	}
+	mem := ok(Alloc[byte](me%2, 1000))
+	for range 50 { // of one allocation
+		w := ok(WinCreate(c, mem))
+		must(w.Lock(next, mpi.Exclusive))
+		must(w.Put(message(10, me), next, int64(10*me)))
+		must(w.Unlock(next))
+		must(w.Free())
+		same(host(mem.Slice(10*before, 10*before+10)), message(10, before))
+	}
+	free(mem)
+	must(mpi.Barrier(c))
+	drain()
+	if me == 0 {
+		fmt.Println("all is well")
+	}
+}
