@@ -431,6 +431,11 @@ func (o *deviceOp) giveBack() {
 // deviceError is what a driver has answered.
 func deviceError(what string, err error) error { return fmt.Errorf("%w: %s: %w", ErrDevice, what, err) }
 
+// streamError is what a driver has answered of the user's stream.
+func streamError(what string, stream uint64, err error) error {
+	return deviceError(fmt.Sprintf("%s the stream %#x of On", what, stream), err)
+}
+
 // fails notes why r ends; the first reason counts.
 func (r *Request) fails(err error) {
 	if r.err == nil {
@@ -445,7 +450,7 @@ func (o *deviceOp) order() error {
 	}
 	o.after = true
 	if err := o.a.driver.After(o.b.Memory.Device, o.b.Stream); err != nil {
-		return deviceError("waiting for the user's stream", err)
+		return streamError("waiting for", o.b.Stream, err)
 	}
 	return nil
 }
@@ -456,7 +461,7 @@ func (o *deviceOp) ordered() {
 		return
 	}
 	if err := o.a.driver.Before(o.b.Memory.Device, o.b.Stream); err != nil {
-		o.r.fails(deviceError("having the user's stream wait", err))
+		o.r.fails(streamError("making wait", o.b.Stream, err))
 	}
 }
 

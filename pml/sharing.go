@@ -202,7 +202,7 @@ func (o *deviceOp) sync(b *pinned) {
 				return
 			}
 			if err != nil {
-				o.breaks(deviceError("waiting for the user's stream", err))
+				o.breaks(streamError("waiting for", o.b.Stream, err))
 				return
 			}
 			o.answer()
@@ -474,7 +474,7 @@ func (o *deviceOp) pull(t *transfer, addr uint64, here *accel.Buffer, b *borrowe
 	err := o.order()
 	if err == nil && here != nil && here.Ordered {
 		if err = a.driver.After(device, here.Stream); err != nil {
-			err = deviceError("waiting for the user's stream", err)
+			err = streamError("waiting for", here.Stream, err)
 		}
 	}
 	if err == nil {
