@@ -31,6 +31,8 @@ type allocation struct {
 	own    bool       // Alloc has made it, and Free gives it back
 	bad    *mpi.Error // why its slices cannot be used; nil: they can
 	freed  atomic.Bool
+
+	results atomic.Int32 // collective calls that are to copy a result there
 }
 
 // Wrap returns the n elements of T at address ptr, which another package has allocated on a device: by cuMemAlloc,
@@ -195,11 +197,10 @@ func (s Slice[T]) Err() error {
 }
 
 // Free ends the use of the allocation of which s is a part, with all its slices. It returns when no rank of this host has
-// the memory mapped any more. Memory of [Alloc] is then given back; memory of [Wrap] may be freed by its owner. No
-// operation may be using it: Free does not look for requests that have not been collected.
+// the memory mapped any more. Memory of [Alloc] is then given back; memory of [Wrap] may be freed by its owner.
 //
-// Errors: mpi.ErrNoMemory for a second Free, and for the zero Slice; mpi.ErrBuffer if a [Win] has the memory;
-// mpi.ErrDevice if the driver reports an error.
+// Errors: mpi.ErrNoMemory for a second Free, and for the zero Slice; mpi.ErrBuffer if a [Win] or a request that is not
+// done has the memory, which can be used on then; mpi.ErrDevice if the driver reports an error.
 func (s Slice[T]) Free() error {
 	switch {
 	case s.of == nil:
@@ -213,7 +214,10 @@ func (s Slice[T]) Free() error {
 	if s.of.driver == nil {
 		return nil
 	}
-	if err := door.Through().Forget(s.of.memory); err != nil {
+	if err := door.Through().Forget(s.of.memory); mpierr.ClassOf(err) == mpi.ErrBuffer {
+		s.of.freed.Store(false)
+		return mpierr.New("gpu.Free", mpi.ErrBuffer, "%w; complete each request with Wait or Test first", err)
+	} else if err != nil {
 		return driverError("gpu.Free", err)
 	}
 	if !s.of.own {
