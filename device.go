@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/door"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
@@ -107,6 +108,18 @@ func (deviceDoor) Mrecv(message any, op door.Op, t reflect.Type, b accel.Buffer)
 		return nil, m.failed(code, err)
 	}
 	return m.comm.request(code, m.source, m.tag, r), nil
+}
+
+// Mistaken implements door.Mpi.
+func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) error {
+	c, way := comm.(*Comm), coll.Blocking
+	if unusable := c.valid(op); unusable != nil {
+		return unusable
+	}
+	if nonblocking {
+		way = coll.Nonblocking
+	}
+	return c.mistaken(way, err)
 }
 
 // Collect implements door.Mpi.

@@ -6,9 +6,9 @@ import (
 )
 
 var (
-	// ErrNoDriver means that this program has no driver, or this machine none that answers. It is wrapped with the
-	// reason.
-	ErrNoDriver = errors.New("no accelerator driver")
+	// ErrNoDriver means that this program has no driver, or this machine none that answers and has a device. It is
+	// wrapped with the reason.
+	ErrNoDriver = errors.New("no accelerator can be used")
 	// ErrNotShared means that memory cannot be mapped by another process.
 	ErrNotShared = errors.New("the memory cannot be mapped by another process")
 )

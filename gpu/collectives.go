@@ -218,6 +218,7 @@ type call[T any] struct {
 	send, recv []T // nil: the Slice was zero, or is not used here
 	through    stage
 	to         accel.Buffer // where recv goes at the end
+	into       *allocation  // of to, which counts the call; nil: nothing goes there
 	back       []byte       // recv, if it goes to a device
 }
 
@@ -230,15 +231,15 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	}
 	from, bad := send.buffer()
 	if bad != nil {
-		return nil, k.refused(bad)
+		return nil, k.notMade(bad)
 	}
 	to, bad := recv.buffer()
 	if bad != nil {
-		return nil, k.refused(bad)
+		return nil, k.notMade(bad)
 	}
 	sent, received, bad := k.place(from, to)
 	if bad != nil {
-		return nil, k.refused(bad)
+		return nil, k.notMade(bad)
 	}
 	if send.of != nil {
 		k.send = elementsOf[T](sent, send.n)
@@ -255,7 +256,11 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	}
 	if err != nil {
 		k.through.giveBack()
-		return nil, k.refused(driverError(op, err))
+		return nil, k.notMade(driverError(op, err))
+	}
+	if k.back != nil {
+		k.into = recv.of
+		k.into.results.Add(1)
 	}
 	return k, nil
 }
@@ -318,6 +323,9 @@ func (k *call[T]) end(err error) error {
 		}
 	}
 	k.through.giveBack()
+	if k.into != nil {
+		k.into.results.Add(-1)
+	}
 	return named(err, "gpu."+k.op)
 }
 
@@ -330,7 +338,12 @@ func (k *call[T]) started(r *mpi.Request, err error) (*mpi.Request, error) {
 	return r, nil
 }
 
-func (k *call[T]) refused(err *mpi.Error) error {
+// notMade is the error of a call that this rank cannot make; other ranks may.
+func (k *call[T]) notMade(err *mpi.Error) error {
+	return door.Through().Mistaken(k.comm, "gpu."+k.op, strings.HasPrefix(k.op, "I"), k.refused(err))
+}
+
+func (k *call[T]) refused(err *mpi.Error) *mpi.Error {
 	return mpierr.On(mpierr.New("gpu."+k.op, err.Class, "%w", err.Err), k.comm.Name())
 }
 

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
@@ -226,6 +227,37 @@ func TestCollectiveCopyFails(t *testing.T) {
 			free(s, d)
 		})
 	}
+}
+
+// A buffer that one rank cannot use is an error at all ranks where calls are compared, as under RunLocal. All can go on.
+func TestCollectiveMistakeOfOneRank(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	run(t, 3, func(c *mpi.Comm) {
+		r := rank{c, p, 0}
+		s := of(r, vector(4, c.Rank()))
+		part, gone := s, s
+		if c.Rank() == 1 {
+			part, gone = s.Slice(2, 9), of(r, vector(4, 1))
+			free(gone)
+		}
+		says := func(err, class error, text string) {
+			isError(err, class, text)
+			told := strings.Contains(err.Error(), "rank 1 calls it wrongly")
+			check(told == (c.Rank() != 1), "rank %d: %v", c.Rank(), err)
+		}
+		says(Bcast(c, part, 0), mpi.ErrCount, "the elements from 2 up to 9")
+		says(Bcast(c, gone, 0), mpi.ErrBuffer, "has been freed")
+		says(waited(Iallreduce(c, Slice[float64]{}, part, mpi.Sum)), mpi.ErrCount, "the elements from 2 up to 9")
+		must(mpi.Barrier(c)) // no rank copies any more
+		if c.Rank() == 1 {
+			p.Fail("Copy", 1)
+		}
+		err := Bcast(c, s, 1)
+		isError(err, mpi.ErrDevice, "CUDA_ERROR_UNKNOWN")
+		check(strings.Contains(err.Error(), "rank 1 cannot call it") == (c.Rank() != 1), "rank %d: %v", c.Rank(), err)
+		must(mpi.Barrier(c))
+		free(s)
+	})
 }
 
 // Wrong arguments are the errors of the call of package mpi, with this package's name.

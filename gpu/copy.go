@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel"
@@ -118,12 +119,20 @@ func after(b accel.Buffer) error {
 	if !b.Ordered {
 		return nil
 	}
-	return b.Driver.After(b.Memory.Device, b.Stream)
+	return streamError("waiting for", b, b.Driver.After(b.Memory.Device, b.Stream))
 }
 
 func before(b accel.Buffer) error {
 	if !b.Ordered {
 		return nil
 	}
-	return b.Driver.Before(b.Memory.Device, b.Stream)
+	return streamError("making wait", b, b.Driver.Before(b.Memory.Device, b.Stream))
+}
+
+// streamError names the stream that On was given.
+func streamError(what string, b accel.Buffer, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s the stream %#x of On: %w", what, b.Stream, err)
 }

@@ -481,3 +481,37 @@ func TestSynchronous(t *testing.T) {
 		}
 	})
 }
+
+// Free is an error while a request uses the memory, which can be used on.
+func TestFreeInUse(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	run(t, 2, func(c *mpi.Comm) {
+		s := alloc[int64](rank{c, p, 0}, 10)
+		inUse := func() { isError(s.Slice(2, 4).Free(), mpi.ErrBuffer, "complete") }
+		if c.Rank() == 0 {
+			req := ok(Irecv(c, s, 1, 1))
+			inUse()
+			must(s.Err())
+			must(mpi.Send(c, []int{0}, 1, 2))
+			ok(req.Wait())
+			ok(mpi.Recv(c, make([]int, 1), 1, 5))
+			ok(Recv(c, s, 1, 4))
+		} else {
+			ok(mpi.Recv(c, make([]int, 1), 0, 2))
+			must(Send(c, s, 0, 1))
+			req := ok(Isend(c, s, 0, 4))
+			inUse()
+			must(mpi.Send(c, []int{0}, 0, 5))
+			ok(req.Wait())
+		}
+		req := ok(Irecv(c, s, c.Rank(), 3))
+		inUse()
+		must(req.Cancel())
+		ok(req.Wait())
+		req = ok(Iallreduce(c, Slice[int64]{}, s, mpi.Sum))
+		inUse()
+		ok(req.Wait())
+		must(mpi.Barrier(c))
+		free(s)
+	})
+}

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -30,6 +31,8 @@ type allocation struct {
 	own    bool       // Alloc has made it, and Free gives it back
 	bad    *mpi.Error // why its slices cannot be used; nil: they can
 	freed  atomic.Bool
+
+	results atomic.Int32 // collective calls that are to copy a result there
 }
 
 // Wrap returns the n elements of T at address ptr, which another package has allocated on a device: by cuMemAlloc,
@@ -46,8 +49,8 @@ func Wrap[T any](ptr uint64, n int) (Slice[T], error) {
 		return Slice[T]{}, err
 	}
 	if a := alignOf[T](); ptr%a != 0 {
-		return Slice[T]{}, mpierr.New("gpu.Wrap", mpi.ErrBuffer, "%#x is no multiple of %d, as the address of a %v is",
-			ptr, a, reflect.TypeFor[T]())
+		return Slice[T]{}, mpierr.New("gpu.Wrap", mpi.ErrBuffer, "the address is %#x, and elements of type %v lie at "+
+			"multiples of %d", ptr, reflect.TypeFor[T](), a)
 	}
 	if size == 0 {
 		return Slice[T]{of: &allocation{}, n: n}, nil
@@ -95,7 +98,7 @@ func unfit(m accel.Memory, addr uint64, size int64) error {
 // back.
 //
 // Errors: mpi.ErrType, mpi.ErrCount for a negative n or a wrong device, mpi.ErrNoMemory if the device has no room,
-// mpi.ErrUnavailable if there is no driver.
+// mpi.ErrUnavailable if there is no driver, mpi.ErrDevice if the driver reports another error.
 func Alloc[T any](device, n int) (Slice[T], error) {
 	size, err := sizeOf[T]("gpu.Alloc", n)
 	if err != nil {
@@ -119,12 +122,19 @@ func Alloc[T any](device, n int) (Slice[T], error) {
 	return allocOn[T](d, device, n, size)
 }
 
+// outOfMemory is the answer of a driver whose device has no room.
+const outOfMemory = "CUDA_ERROR_OUT_OF_MEMORY"
+
 // allocOn is Alloc with a driver.
 func allocOn[T any](d accel.Driver, device, n int, size int64) (Slice[T], error) {
 	m, err := d.Alloc(device, size)
-	if err != nil {
-		return Slice[T]{}, mpierr.New("gpu.Alloc", mpi.ErrNoMemory, "%d elements of %d bytes on device %d: %w", n,
-			size/int64(n), device, err)
+	var said *accel.Error
+	switch {
+	case errors.As(err, &said) && said.Name == outOfMemory:
+		return Slice[T]{}, mpierr.New("gpu.Alloc", mpi.ErrNoMemory, "%d elements of %d bytes on device %d: %w; ask for fewer, "+
+			"or free others first", n, size/int64(n), device, err)
+	case err != nil:
+		return Slice[T]{}, driverError("gpu.Alloc", err)
 	}
 	return Slice[T]{of: &allocation{driver: d, memory: m, own: true}, addr: m.Base, n: n}, nil
 }
@@ -157,7 +167,8 @@ func (s Slice[T]) Slice(i, j int) Slice[T] {
 
 // On returns s with its copies ordered by a stream of the program (a CUstream or cudaStream_t as a number; 0 is the
 // default stream): a copy from or to it waits for the work that is on the stream when the call is made, and work that is
-// put on the stream after the call has returned, or the request has been collected, waits for the copy.
+// put on the stream after the call has returned, or the request has been collected, waits for the copy. The stream must
+// be of the device's primary context, and live until then: CUDA does not promise an error for a number that is no stream.
 func (s Slice[T]) On(stream uint64) Slice[T] {
 	s.stream, s.ordered = stream, true
 	return s
@@ -186,10 +197,10 @@ func (s Slice[T]) Err() error {
 }
 
 // Free ends the use of the allocation of which s is a part, with all its slices. It returns when no rank of this host has
-// the memory mapped any more. Memory of [Alloc] is then given back; memory of [Wrap] may be freed by its owner. No
-// operation may be using it.
+// the memory mapped any more. Memory of [Alloc] is then given back; memory of [Wrap] may be freed by its owner.
 //
-// Errors: mpi.ErrNoMemory for a second Free, and for the zero Slice; mpi.ErrDevice if the driver reports an error.
+// Errors: mpi.ErrNoMemory for a second Free, and for the zero Slice; mpi.ErrBuffer if a [Win] or a request that is not
+// done has the memory, which can be used on then; mpi.ErrDevice if the driver reports an error.
 func (s Slice[T]) Free() error {
 	switch {
 	case s.of == nil:
@@ -203,7 +214,10 @@ func (s Slice[T]) Free() error {
 	if s.of.driver == nil {
 		return nil
 	}
-	if err := door.Through().Forget(s.of.memory); err != nil {
+	if err := door.Through().Forget(s.of.memory); mpierr.ClassOf(err) == mpi.ErrBuffer {
+		s.of.freed.Store(false)
+		return mpierr.New("gpu.Free", mpi.ErrBuffer, "%w; complete each request with Wait or Test first", err)
+	} else if err != nil {
 		return driverError("gpu.Free", err)
 	}
 	if !s.of.own {

@@ -35,7 +35,7 @@ func TestWrapErrors(t *testing.T) {
 		{wrapped(Wrap[float64](mem.Base, math.MaxInt)), mpi.ErrCount, "9223372036854775807 elements of 8 bytes were asked for"},
 		{wrapped(Wrap[float64](mem.Base, math.MaxInt/16)), mpi.ErrBuffer, "ask for fewer elements"},
 		{wrapped(Wrap[float64](mem.Base, -1)), mpi.ErrCount, "-1 elements"},
-		{wrapped(Wrap[float64](mem.Base+4, 1)), mpi.ErrBuffer, "is no multiple of 8, as the address of a float64 is"},
+		{wrapped(Wrap[float64](mem.Base+4, 1)), mpi.ErrBuffer, "elements of type float64 lie at multiples of 8"},
 		{wrapped(Wrap[float64](managed.Base, 1)), mpi.ErrBuffer, "is managed memory, which moves between host and device"},
 		{wrapped(Wrap[float64](gone.Base, 1)), mpi.ErrBuffer, "or it has been freed"},
 		{wrapped(Wrap[float64](addressOf(host), 1)), mpi.ErrBuffer, "is pinned memory of the host; use a Go slice"},
@@ -43,7 +43,7 @@ func TestWrapErrors(t *testing.T) {
 		{wrapped(Alloc[float64](2, 1)), mpi.ErrCount, "gpu.Alloc: there is no device 2; this process has 2"},
 		{wrapped(Alloc[float64](-1, 1)), mpi.ErrCount, "no device -1"},
 		{wrapped(Alloc[float64](0, -1)), mpi.ErrCount, "-1 elements"},
-		{wrapped(Alloc[float64](0, 1<<20)), mpi.ErrNoMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
+		{wrapped(Alloc[float64](0, 1<<20)), mpi.ErrNoMemory, "CUDA_ERROR_OUT_OF_MEMORY (2); ask for fewer"},
 	} {
 		isError(c.err, c.class, c.text)
 	}
@@ -54,6 +54,8 @@ func TestWrapErrors(t *testing.T) {
 	isError(err, mpi.ErrType, "gpu.Alloc: gpu.bad.P is a *int")
 	p.Fail("Query", 1)
 	isError(wrapped(Wrap[float64](mem.Base, 1)), mpi.ErrDevice, "CUDA_ERROR_UNKNOWN")
+	p.Fail("Alloc", 1)
+	isError(wrapped(Alloc[float64](0, 1)), mpi.ErrDevice, "gpu.Alloc: Alloc: CUDA_ERROR_UNKNOWN")
 
 	p.UserFree(mem)
 	p.UserFree(managed)
@@ -71,7 +73,7 @@ func TestNoDriver(t *testing.T) {
 
 func init() {
 	roles["no driver"] = func() error {
-		nothingAnswers("no accelerator driver")
+		nothingAnswers("no accelerator can be used")
 		return nil
 	}
 }

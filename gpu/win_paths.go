@@ -124,7 +124,7 @@ func (p *paths) release() {
 	close(p.released)
 }
 
-// endUse has nobody use an allocation any more, unless a window has it.
+// endUse has nobody use an allocation any more, unless a window or a collective call has it.
 func (of *allocation) endUse() *mpi.Error {
 	exposed.mu.Lock()
 	defer exposed.mu.Unlock()
@@ -132,6 +132,9 @@ func (of *allocation) endUse() *mpi.Error {
 		if e.mem.Driver == of.driver && e.mem.Memory.ID == of.memory.ID {
 			return mpierr.New("", mpi.ErrBuffer, "a window has the memory, from %#x on; call its Free first", e.mem.Addr)
 		}
+	}
+	if of.results.Load() > 0 {
+		return mpierr.New("", mpi.ErrBuffer, "a collective call uses the memory; complete its request with Wait or Test first")
 	}
 	if of.freed.Swap(true) {
 		return mpierr.New("", mpi.ErrNoMemory, "the memory has been freed already")

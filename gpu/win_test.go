@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/transport"
@@ -699,6 +700,28 @@ func FuzzTell(f *testing.F) {
 		var again tellRank
 		if err := again.decode(r.append(nil)); err == nil && fmt.Sprint(again) != fmt.Sprint(r) {
 			t.Errorf("%+v, and then %+v", r, again)
+		}
+	})
+}
+
+// A device that fails at one rank is the error of all, and no rank has the window.
+func TestWinCreateDeviceFails(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	run(t, 3, func(c *mpi.Comm) {
+		var mem accel.Memory
+		var s Slice[int64]
+		if c.Rank() == 1 {
+			mem = p.UserAlloc(0, 80, acceltest.Ordinary)
+			s = ok(Wrap[int64](mem.Base, 10))
+			p.Fail("Query", 1)
+		} else {
+			s = alloc[int64](rank{c, p, 0}, 10)
+		}
+		_, err := WinCreate(c, s)
+		isError(err, mpi.ErrDevice, "CUDA_ERROR_UNKNOWN")
+		must(s.Free())
+		if c.Rank() == 1 {
+			p.UserFree(mem)
 		}
 	})
 }

@@ -36,6 +36,8 @@ var (
 	// errNoDevices is for engines that leave matching to a library.
 	errNoDevices = fmt.Errorf("%w: device memory cannot be sent through a device that matches by itself; "+
 		"choose other transports with GORUN_TRANSPORTS", transport.ErrUnavailable)
+	// ErrInUse is what ForgetDevice returns for memory that requests use.
+	ErrInUse      = errors.New("operations that are not done use the memory")
 	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrDevice)
 )
 
@@ -73,6 +75,7 @@ type accelerators struct {
 	in     side             // for receives. Two sides: a send never waits for a receive
 	under  []copying        // oldest first of each device
 	ended  bool             // finish has been called
+	using  map[uint64]int   // how many requests that are not over use an allocation, by its ID
 
 	lastLent uint64 // number of what was lent last
 	uses     uint64 // messages that have been lent, ever
@@ -107,7 +110,7 @@ func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
 	case a != nil:
 		return a, nil
 	}
-	a = &accelerators{e: e, driver: d}
+	a = &accelerators{e: e, driver: d, using: map[uint64]int{}}
 	if err := a.pin(); err != nil {
 		return nil, err
 	}
@@ -385,6 +388,7 @@ func (e *Engine) startDevice(r *Request, a *accelerators, b accel.Buffer, err er
 // onDevice says where the message of r is.
 func (r *Request) onDevice(a *accelerators, b accel.Buffer) {
 	o := &deviceOp{a: a, r: r, b: b}
+	a.using[b.Memory.ID]++
 	r.extra, r.hold = true, holdCopies
 	r.pieces = &pieces{unpacker: o, device: o}
 }
@@ -399,7 +403,14 @@ func (r *Request) device() *deviceOp {
 
 // held is called when r is over but for its copies. It reports whether some are under way.
 func (o *deviceOp) held() bool {
-	o.over = true
+	if !o.over {
+		o.over = true
+		if n := o.a.using[o.b.Memory.ID] - 1; n > 0 {
+			o.a.using[o.b.Memory.ID] = n
+		} else {
+			delete(o.a.using, o.b.Memory.ID)
+		}
+	}
 	o.letGo()
 	if o.busy() {
 		return true
@@ -439,6 +450,11 @@ func (o *deviceOp) giveBack() {
 // deviceError is what a driver has answered.
 func deviceError(what string, err error) error { return fmt.Errorf("%w: %s: %w", ErrDevice, what, err) }
 
+// streamError is what a driver has answered of the user's stream.
+func streamError(what string, stream uint64, err error) error {
+	return deviceError(fmt.Sprintf("%s the stream %#x of On", what, stream), err)
+}
+
 // fails notes why r ends; the first reason counts.
 func (r *Request) fails(err error) {
 	if r.err == nil {
@@ -453,7 +469,7 @@ func (o *deviceOp) order() error {
 	}
 	o.after = true
 	if err := o.a.driver.After(o.b.Memory.Device, o.b.Stream); err != nil {
-		return deviceError("waiting for the user's stream", err)
+		return streamError("waiting for", o.b.Stream, err)
 	}
 	return nil
 }
@@ -464,7 +480,7 @@ func (o *deviceOp) ordered() {
 		return
 	}
 	if err := o.a.driver.Before(o.b.Memory.Device, o.b.Stream); err != nil {
-		o.r.fails(deviceError("having the user's stream wait", err))
+		o.r.fails(streamError("making wait", o.b.Stream, err))
 	}
 }
 

@@ -202,7 +202,7 @@ func (o *deviceOp) sync(b *pinned) {
 				return
 			}
 			if err != nil {
-				o.breaks(deviceError("waiting for the user's stream", err))
+				o.breaks(streamError("waiting for", o.b.Stream, err))
 				return
 			}
 			o.answer()
@@ -474,7 +474,7 @@ func (o *deviceOp) pull(t *transfer, addr uint64, here *accel.Buffer, b *borrowe
 	err := o.order()
 	if err == nil && here != nil && here.Ordered {
 		if err = a.driver.After(device, here.Stream); err != nil {
-			err = deviceError("waiting for the user's stream", err)
+			err = streamError("waiting for", here.Stream, err)
 		}
 	}
 	if err == nil {
@@ -546,13 +546,17 @@ type forgetter struct {
 }
 
 // ForgetDevice returns when no peer has the allocation open any more, or has died, and no copy touches it; then its
-// memory may be freed. The caller starts no message from or to it meanwhile.
+// memory may be freed. The caller starts no message from or to it meanwhile. Memory of a request that is not over is
+// ErrInUse, at once.
 func (e *Engine) ForgetDevice(m accel.Memory) error {
 	e.lock()
 	defer e.unlock()
 	a := e.links.transfers.accel
 	if a == nil || a.ended {
 		return nil
+	}
+	if n := a.using[m.ID]; n > 0 {
+		return fmt.Errorf("%w: %d", ErrInUse, n)
 	}
 	for _, p := range e.links.peers {
 		if p == nil || p.shares == nil {

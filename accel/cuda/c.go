@@ -83,11 +83,15 @@ func load(path string) (int, error) {
 	p := C.CString(path)
 	defer C.free(unsafe.Pointer(p))
 	if C.ca_load(p, &text[0]) != 0 {
-		return 0, errors.New(C.GoString(&text[0]))
+		return 0, errors.New(C.GoString(&text[0]) + "; install NVIDIA's driver, or name its library in GORUN_CUDA_LIB")
 	}
 	var f C.struct_ca_fail
 	n := C.ca_init(&f)
-	return int(n), answer(n, &f)
+	if err := answer(n, &f); err != nil {
+		return 0, fmt.Errorf("%w; nvidia-smi shows what the driver has, and CUDA_VISIBLE_DEVICES what this process may use",
+			err)
+	}
+	return int(n), nil
 }
 
 func describe(device int) (accel.Device, error) {

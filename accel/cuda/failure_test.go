@@ -168,10 +168,10 @@ func TestEachCallFails(t *testing.T) {
 func TestWithout(t *testing.T) {
 	d := softGPU(t)
 	for _, c := range []struct{ environ, want string }{
-		{"GORUN_CUDA_LIB=/nonexistent/libcuda.so.1", "no accelerator driver: /nonexistent/libcuda.so.1: cannot open"},
-		{"GORUN_CUDA_LIB=libm.so.6", "libm.so.6 has no cuInit"},
-		{"SOFTCUDA_FAIL=cuInit:1:100", "no accelerator driver: cuInit: CUDA_ERROR_NO_DEVICE (100)"},
-		{"SOFTCUDA_DEVICES=0", "no accelerator driver: cuInit: CUDA_ERROR_NO_DEVICE (100)"},
+		{"GORUN_CUDA_LIB=/nonexistent/libcuda.so.1", "no accelerator can be used: /nonexistent/libcuda.so.1: cannot open"},
+		{"GORUN_CUDA_LIB=libm.so.6", "libm.so.6 has no cuInit: it is no libcuda of CUDA 11 or newer; install NVIDIA's driver, or"},
+		{"SOFTCUDA_FAIL=cuInit:1:100", "no accelerator can be used: cuInit: CUDA_ERROR_NO_DEVICE (100); nvidia-smi shows"},
+		{"SOFTCUDA_DEVICES=0", "no accelerator can be used: cuInit: CUDA_ERROR_NO_DEVICE (100)"},
 	} {
 		p := newPeer(t, c.environ)
 		for range 2 { // the second time nothing is tried

@@ -177,7 +177,7 @@ int ca_load(const char *path, char *err)
 	}
 #define REQUIRE(name, args) \
 	if (!(p_##name = (result(*) args)dlsym(lib, #name))) { \
-		snprintf(err, CA_ERR, "%s has no " #name ": it is older than CUDA 11", path[0] ? path : "libcuda.so.1"); \
+		snprintf(err, CA_ERR, "%s has no " #name ": it is no libcuda of CUDA 11 or newer", path[0] ? path : "libcuda.so.1"); \
 		return -1; \
 	}
 #define FIND(name, args) p_##name = (result(*) args)dlsym(lib, #name);

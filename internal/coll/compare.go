@@ -141,8 +141,9 @@ func readRows(d *agree.Decoder, all map[int]row, size int) {
 	}
 }
 
-// mistakes are what a caller can do wrong with a communicator that is usable.
-var mistakes = []error{mpierr.ErrRoot, mpierr.ErrCount, mpierr.ErrType, mpierr.ErrOp, mpierr.ErrBuffer}
+// mistakes are what a caller can do wrong with a communicator that is usable, and the failure of a device that has a
+// caller's buffer.
+var mistakes = []error{mpierr.ErrRoot, mpierr.ErrCount, mpierr.ErrType, mpierr.ErrOp, mpierr.ErrBuffer, mpierr.ErrDevice}
 
 // Mistaken returns err, after it has told the other ranks of a call that this one cannot make it, if that is compared.
 func (g *Group) Mistaken(ctx context.Context, w Way, err error) error {
@@ -157,7 +158,11 @@ func (g *Group) Mistaken(ctx context.Context, w Way, err error) error {
 	}
 	tag := g.numbers.nextTag(w)
 	report := func() error {
-		text := fmt.Sprintf("rank %d calls it wrongly: %v", rank, mistake.Err)
+		what := "calls it wrongly"
+		if mistake.Class == mpierr.ErrDevice {
+			what = "cannot call it"
+		}
+		text := fmt.Sprintf("rank %d %s: %v", rank, what, mistake.Err)
 		g.compare(tag, nil, nil, &agree.Veto{Class: mistake.Class, Text: text})
 		return nil
 	}

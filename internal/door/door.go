@@ -60,6 +60,9 @@ type Mpi interface {
 	// Mrecv starts to receive into b the message that a matched probe has taken.
 	Mrecv(message any, op Op, t reflect.Type, b accel.Buffer) (request any, err error)
 
+	// Mistaken returns err, the error of a collective call that package gpu does not make because of this rank's buffers,
+	// or what is wrong with comm. The other ranks hear of it before if calls are compared.
+	Mistaken(comm any, op string, nonblocking bool, err error) error
 	// Collect has f called with the error of the request, or nil, when its result is collected; the caller that
 	// collects gets the error that f returns. f may take long.
 	Collect(request any, f func(error) error)
