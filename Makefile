@@ -45,7 +45,7 @@ endif
 
 .DEFAULT_GOAL = build
 .PHONY: build help test bare verify deps deps-verify vet cross arm64 unit e2e peers examples race guard guard-rewrite fuzz stress \
-	hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs bench compare compare-quick softhca clean
+	hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs bench compare compare-quick softhca softcuda clean
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -223,6 +223,9 @@ compare-quick:   ## a part of it: needs Open MPI and MPICH, builds, and then mea
 
 softhca:         ## the software HCA: bin/libsofthca.so, for GORUN_VERBS_LIB
 	scripts/softhca bin/libsofthca.so
+
+softcuda:        ## the software GPU: bin/libsoftcuda.so, a libcuda.so.1 for GORUN_CUDA_LIB
+	scripts/softcuda bin/libsoftcuda.so
 
 clean:           ## removes bin/
 	rm -rf bin

@@ -141,7 +141,9 @@ const kits = `
 	internal/testkit/vm           : internal/testkit/proc
 	internal/testkit/apiserver    : {k8s.io}
 	internal/testkit/vm/guestrun  : internal/place, internal/pmi
-	internal/testkit/hcakit       : internal/testkit/proc
+	internal/testkit/softlib      : internal/testkit/proc
+	internal/testkit/hcakit       : internal/testkit/softlib, internal/testkit/proc
+	internal/testkit/cudakit      : internal/testkit/softlib
 	internal/topology/topologytest:
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
 	accel/acceltest               : accel
@@ -154,7 +156,8 @@ const kits = `
 // What any test may import.
 var forTests = []string{
 	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
-	"internal/testkit/hcakit", "internal/testkit/truth", "internal/testkit/vswitch",
+	"internal/testkit/hcakit", "internal/testkit/cudakit", "internal/testkit/softlib", "internal/testkit/truth",
+	"internal/testkit/vswitch",
 	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest", "accel/acceltest",
 }
 

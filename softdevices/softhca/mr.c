@@ -79,7 +79,7 @@ int mr_resolve(struct hca_ctx *ctx, struct ibv_pd *pd, uint32_t key, uint64_t ad
 		return -1;
 	}
 	*out = mr;
-	*va = addr - mr->iova + (uintptr_t)mr->pub.addr;
+	*va = addr - mr->iova + mr->base;
 	if (mr->pages)
 		*va = pages_at(ctx, mr->pages, *va, len);
 	return 0;
@@ -176,6 +176,7 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *addr, size_t leng
 		return errno = ENOMEM, NULL;
 	}
 	mr->iova = iova;
+	mr->base = (uintptr_t)addr;
 	mr->access = access;
 	mr->pub = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = length, .handle = mr->slot };
 	mr->pub.lkey = mr->pub.rkey = mr->slot << 8 | mr_slot(mr->slot)->salt;
@@ -203,12 +204,33 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 	return register_memory(pd, addr, length, iova, access);
 }
 
+/* As the kernel, it wants iova to lie in its page as offset does. */
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
 					int access)
 {
-	(void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
-	errno = EOPNOTSUPP;
-	return NULL;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct ibv_mr *pub;
+	struct hca_mr *mr;
+	void *mapping;
+	size_t mapped;
+	int err = dmabuf_map(fd, offset, length, &mapping, &mapped);
+
+	if (err)
+		return errno = err, NULL;
+	if (offset % page != iova % page)
+		errno = EINVAL, pub = NULL;
+	else
+		pub = register_memory(pd, (char *)mapping + offset % page, length, iova, (unsigned)access);
+	if (!pub) {
+		err = errno;
+		munmap(mapping, mapped);
+		return errno = err, NULL;
+	}
+	mr = (struct hca_mr *)pub;
+	mr->mapping = mapping;
+	mr->mapped = mapped;
+	pub->addr = (void *)(uintptr_t)offset; /* as libibverbs has it */
+	return pub;
 }
 
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -231,6 +253,8 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *pub)
 	count(ctx, C_mrs, (uint64_t)-1);
 	count(ctx, C_mr_bytes, -(uint64_t)pub->length);
 	pages_unpin(mr->pages);
+	if (mr->mapping)
+		munmap(mr->mapping, mr->mapped);
 	free(mr);
 	return 0;
 }

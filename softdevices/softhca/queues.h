@@ -21,10 +21,12 @@ struct hca_pd {
 
 struct hca_mr {
 	struct ibv_mr pub;
-	uint64_t iova;
+	uint64_t iova, base; /* base: where the memory is; pub.addr, but for a dma-buf */
 	unsigned access;
 	uint32_t slot;
 	struct pages *pages; /* NULL: goes by virtual addresses */
+	void *mapping;	     /* of a dma-buf */
+	size_t mapped;
 };
 
 /*
@@ -284,6 +286,9 @@ int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, u
 	      struct iovec *iov);
 struct mr_slot *mr_slot(uint32_t index);
 void mr_detach_all(struct hca_ctx *ctx);
+
+/* dmabuf.c */
+int dmabuf_map(int fd, uint64_t offset, size_t length, void **mapping, size_t *mapped); /* errno or 0 */
 
 /* pages.c */
 int pages_possible(void); /* 0, or -1 after a message on stderr */

@@ -2,14 +2,12 @@ package hcakit_test
 
 import (
 	"context"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
-	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/testkit/softlib"
 )
 
 // The programs of softdevices/softhca/test know the verbs from their manual pages and not from the library. Each
@@ -18,7 +16,7 @@ func TestCases(t *testing.T) {
 	hcakit.Build(t) // skips, before anything else is built
 	folder := t.TempDir()
 	for _, program := range []string{"base", "strict", "tm", "faults"} {
-		compileCases(t, program, filepath.Join(folder, program))
+		hcakit.CompileCases(t, program, filepath.Join(folder, program))
 	}
 	for _, run := range []struct {
 		program, how string
@@ -43,24 +41,13 @@ func TestCases(t *testing.T) {
 		t.Run(run.program+"/"+run.how, func(t *testing.T) {
 			t.Parallel() // they sleep most of the time
 			printed, err := runCases(t, hcakit.Env(t, run.knobs...), filepath.Join(folder, run.program))
-			if n := reportCases(t, printed); n < run.cases {
+			if n := softlib.ReportCases(t, printed); n < run.cases {
 				t.Errorf("%d cases, and there should be %d", n, run.cases)
 			}
 			if err != nil && !t.Failed() {
 				t.Errorf("%v\n%s", err, printed)
 			}
 		})
-	}
-}
-
-// compileCases makes a program of one file and the kit, as any program for verbs is made.
-func compileCases(t *testing.T, program, path string) {
-	dir := filepath.Join("..", "..", "..", "softdevices", "softhca", "test")
-	cc := exec.Command(proc.RequireProgram(t, "cc", "gcc libc6-dev"), "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra",
-		"-Werror", "-o", path,
-		filepath.Join(dir, program+".c"), filepath.Join(dir, "kit.c"), "-libverbs", "-pthread")
-	if out, err := cc.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", program, err, out)
 	}
 }
 
@@ -72,24 +59,4 @@ func runCases(t *testing.T, env []string, path string) (printed string, err erro
 	cmd.Env = append([]string{"TEST_PATIENCE=60"}, env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-// reportCases makes a test of each line "ok NAME", "FAIL NAME: why" or "skip NAME: why" and counts them.
-func reportCases(t *testing.T, printed string) (cases int) {
-	for line := range strings.Lines(printed) {
-		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		name, why, _ := strings.Cut(rest, ": ")
-		switch word {
-		case "ok", "FAIL", "skip":
-			cases++
-			t.Run(name, func(t *testing.T) {
-				if word != "ok" {
-					t.Error(word, why)
-				}
-			})
-		default:
-			t.Logf("%s %s", word, rest)
-		}
-	}
-	return cases
 }

@@ -1,7 +1,7 @@
-// Package hcakit gives tests the software HCA of softdevices/softhca: it builds the library, and says where a program
-// finds it in place of the real libibverbs.
+// Package hcakit gives tests the software HCA of softdevices/softhca: package softlib builds the library, and this one
+// says where a program finds it in place of the real libibverbs.
 //
-//	Owns:     the built library, in bin for all test binaries; the rules for skipping where it cannot be built
-//	May call: internal/testkit/proc, scripts/softhca, so a C compiler
+//	Owns:     nothing: softlib has the built library
+//	May call: internal/testkit/softlib, internal/testkit/proc
 //	Never:    be imported by anything but tests
 package hcakit

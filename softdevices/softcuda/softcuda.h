@@ -1,0 +1,27 @@
+/*
+ * The functions of libsoftcuda.so that the driver does not have. Find them by dlsym.
+ */
+#ifndef SOFTCUDA_H
+#define SOFTCUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * What this process has now, one "NAME NUMBER" a line, without what there is none of. An empty text means that nothing
+ * is left. Returns the length of the text, of which at most size - 1 bytes are stored.
+ */
+size_t softcuda_left(char *text, size_t size);
+
+/* A count since cuInit, UINT64_MAX for a name that does not exist. README.md has the names. */
+uint64_t softcuda_counter(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
