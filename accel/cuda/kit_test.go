@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/testkit/cudakit"
 )
 
 // asPeer makes this test binary another process, which does what its standard input asks for.
