@@ -136,6 +136,7 @@ const graph = `
 	examples/*                    : mpi
 
 	# Tools.
+	internal/tools/gpucheck       : accel, accel/cuda
 	internal/tools/*, internal/lint, internal/guard:
 `
 

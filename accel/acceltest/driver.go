@@ -40,7 +40,7 @@ type Subject interface {
 }
 
 // TestDriver checks that a driver keeps the rules of accel.Driver. start returns a driver with two devices, and that of
-// another process of the same host.
+// another process of the same host. All subtests but devices and two-devices also do with one device.
 func TestDriver(t *testing.T, start func(*testing.T) (Subject, Peer)) {
 	for _, c := range []struct {
 		name string
@@ -57,6 +57,16 @@ func TestDriver(t *testing.T, start func(*testing.T) (Subject, Peer)) {
 			c.test(t, d, peer)
 		})
 	}
+}
+
+// secondDevice is the last device, which is another than the first where there are two.
+func secondDevice(t *testing.T, d accel.Driver) int {
+	t.Helper()
+	all, err := d.Devices()
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d devices, %v", len(all), err)
+	}
+	return len(all) - 1
 }
 
 // patience is far beyond what any copy takes.
@@ -208,10 +218,11 @@ func testQuery(t *testing.T, d Subject, _ Peer) {
 	if m := kindAt(t, d, addr); m.Kind != accel.Host {
 		t.Errorf("memory that was unpinned is %+v", m)
 	}
+	second := secondDevice(t, d)
 	for how, kind := range map[How]accel.Kind{Ordinary: accel.OnBoard, Pool: accel.OnBoard, Moving: accel.Managed} {
-		m := d.User(1, 3000, how)
+		m := d.User(second, 3000, how)
 		for _, off := range []uint64{0, 1, 2999} {
-			if q := kindAt(t, d, m.Base+off); q != m || q.Kind != kind || q.Device != 1 && kind == accel.OnBoard {
+			if q := kindAt(t, d, m.Base+off); q != m || q.Kind != kind || q.Device != second && kind == accel.OnBoard {
 				t.Errorf("byte %d of memory of kind %d is %+v", off, how, q)
 			}
 		}
@@ -438,6 +449,7 @@ func exports(t *testing.T, d accel.Driver, m accel.Memory) []byte {
 
 // testSharing shares memory that Alloc has made, and a user's.
 func testSharing(t *testing.T, d Subject, peer Peer) {
+	second := secondDevice(t, d)
 	for _, how := range []string{"Alloc", "user"} {
 		m := accel.Memory{}
 		if how == "Alloc" {
@@ -462,22 +474,22 @@ func testSharing(t *testing.T, d Subject, peer Peer) {
 			t.Errorf("%s: what is open is %+v", how, q)
 		}
 		reads(t, peer, addr, pattern(3000, 5))
-		own := allocate(t, peer, 1, 3000)
-		copies(t, peer, 1, own.Base, addr, 3000)
+		own := allocate(t, peer, second, 3000)
+		copies(t, peer, second, own.Base, addr, 3000)
 		reads(t, peer, own.Base, pattern(3000, 5))
 		peer.Write(own.Base, pattern(100, 9))
 		copies(t, peer, 0, addr+700, own.Base, 100)
 		reads(t, d, m.Base+700, pattern(100, 9))
-		other := opens(t, peer, 1, handle, m.Size)
+		other := opens(t, peer, second, handle, m.Size)
 		reads(t, peer, other+700, pattern(100, 9))
-		if err := errors.Join(peer.Close(0, addr), peer.Close(1, other)); err != nil {
+		if err := errors.Join(peer.Close(0, addr), peer.Close(second, other)); err != nil {
 			t.Error(how, err)
 		}
 		reads(t, peer, addr+700, pattern(100, 9))
 		if err := peer.Close(0, addr); err != nil {
 			t.Error(how, err)
 		}
-		if peer.Close(0, addr) == nil || peer.Close(1, other) == nil {
+		if peer.Close(0, addr) == nil || peer.Close(second, other) == nil {
 			t.Errorf("%s: closed too often", how)
 		}
 		if q := kindAt(t, peer, addr); q.Kind == accel.OnBoard && q.ID != own.ID {
