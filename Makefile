@@ -21,24 +21,25 @@ LINTER    = bin/golangci-lint-v2.5.0
 export GORUN_TEST_REQUIRE_PEERS := $(shell scripts/deps --installed $(if $(SHORT),test,verify))
 
 # What has concurrency within one process: the race detector sees no more.
-RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi ./internal/procs ./internal/ring \
+RACED = . ./accel/... ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi ./internal/procs ./internal/ring \
 	./internal/stdio ./launcher ./pml ./transport/...
 
 GCC = $(shell command -v gcc)
 
 # What has no part of its own. With -short the tests that the race part runs are run there only.
 UNIT  = $(filter-out %/internal/guard %/internal/reach %/testkit/netns %/testkit/netns/hostrun %/testkit/hcakit \
-	%/testkit/vm $(if $(and $(SHORT),$(GCC)),$(shell $(GO) list $(RACED))), $(shell $(GO) list ./...))
+	%/testkit/cudakit %/testkit/vm $(if $(and $(SHORT),$(GCC)),$(shell $(GO) list $(RACED))), $(shell $(GO) list ./...))
 
 # Where the tag verbs changes a file, or what a file uses: the others have been vetted without it.
 OF_VERBS = $(shell grep -rlE --include='*.go' '^//go:build.*verbs|"github.com/gorun-mpi/mpi/transport/verbs"' . | \
 	xargs -n1 dirname | sort -u)
+OF_CUDA = $(shell grep -rlE --include='*.go' '^//go:build.*cuda' . | xargs -n1 dirname | sort -u)
 
 # With -short the standard library goes without cgo in all parts, so that it is compiled once, and what vet needs is
 # compiled with all tags at once, but for ucx, whose headers may be missing. The files that a tag takes out are compiled
 # by another part.
 NOCGO = netgo,osusergo
-ALL   = verbs,pmix
+ALL   = verbs,pmix,cuda
 ifdef SHORT
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -tags=$(NOCGO)
 endif
@@ -79,7 +80,7 @@ else
 	$(GO) vet ./...
 	if command -v gcc >/dev/null; then export CGO_ENABLED=1; \
 		$(GO) vet -tags verbs $(OF_VERBS) && $(GO) vet -tags verbs,guest ./transport/verbs && \
-		$(GO) vet -tags pmix ./internal/bootstrap/...; fi
+		$(GO) vet -tags cuda $(OF_CUDA) && $(GO) vet -tags pmix ./internal/bootstrap/...; fi
 endif
 
 cross:           ## builds and vets for every system, without cgo
@@ -149,9 +150,9 @@ race: $(GOTESTSUM)  ## the race detector
 	CGO_ENABLED=1 $(GOTEST) -timeout 10m -race -short $(RACED)
 
 verbs: export CGO_ENABLED = 1
-verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, which needs no device
-	$(GOTEST) $(SHORT) -tags verbs,$(NOCGO) ./internal/testkit/hcakit ./transport/verbs ./internal/join \
-		./internal/settings
+verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, CUDA over the software GPU: neither needs a device
+	$(GOTEST) $(SHORT) -tags verbs,cuda,$(NOCGO) ./internal/testkit/hcakit ./internal/testkit/cudakit ./transport/verbs \
+		./accel/cuda ./gpu ./internal/join ./internal/settings
 	$(GOTEST) $(SHORT) -tags pmix,$(NOCGO) ./internal/bootstrap/...
 ifndef SHORT
 	$(GOTEST) -tags verbs -run 'Info|Verbs' ./cmd/gorun ./internal/e2e
@@ -161,6 +162,7 @@ ifndef SHORT
 	SOFTHCA_SEED=1 SOFTHCA_LIST_DELAY=150 $(GOTEST) -short -tags verbs -run '^Test[A-Z].*/^verbs-tags$$' .
 	SOFTHCA_SEED=2 SOFTHCA_LIST_DELAY=300 $(GOTEST) -short -tags verbs -run '^Test[A-Z].*/^verbs-tags(-shm)?$$' .
 	$(GOTEST) -tags verbs -race -short ./transport/verbs
+	$(GOTEST) -tags cuda -race -short ./accel/cuda
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
 	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs bin/verbs/gorun -n 4 bin/verbs/stress -time 10s

@@ -86,7 +86,7 @@ const graph = `
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
-	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/meminfo,
+	internal/window               : rma, pml, accel, collectives, internal/coll, internal/agree, internal/meminfo,
 	                                internal/mpierr, internal/ranks, internal/layout, {golang.org/x/sys}
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
@@ -174,7 +174,8 @@ var forTests = []string{
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                           : mpi, internal/background, transport/shm, transport/tcp, transport/verbs, transport/ucx, transport/multi,
+	mpi                           : mpi, accel, accel/acceltest, internal/background, transport/shm, transport/tcp,
+	                                transport/verbs, transport/ucx, transport/multi,
 	                                transport/faulty, transport/looptag, internal/wire
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs

@@ -3,120 +3,129 @@
 package gpu
 
 import (
-	"errors"
+	"bytes"
+	"context"
 	"fmt"
-	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/internal/testkit/cudakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// cuda is the driver that the tag cuda gives this process; the tests' main puts another one in its place.
-var cuda = func() accel.Driver {
-	d, err := accel.InUse()
-	if err != nil {
-		panic(err)
-	}
-	return d
-}()
-
 func init() {
-	roles["cuda"] = func() error {
-		accel.Use(cuda)
-		return mpi.RunLocal(3, checkCUDA)
-	}
-	roles["cuda rank"] = func() error { // gorun starts it
-		accel.Use(cuda)
-		world, err := mpi.Init()
-		if err != nil {
-			return err
-		}
-		return errors.Join(checkCUDA(world), mpi.Finalize())
-	}
-}
-
-// TestOverCUDA runs the calls of this package over the driver of CUDA, which is the software GPU, or the installed
-// driver where scripts/gpu-check says so. It does so in another process, since the driver keeps descriptors.
-func TestOverCUDA(t *testing.T) {
-	var env []string
-	if os.Getenv("GORUN_TEST_GPU") != "installed" {
-		env = append(env, "GORUN_CUDA_LIB="+cudakit.Build(t))
-	}
-	if out, err := proc.Run(t, "cuda", env...); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	runTests = cudakit.Main
+	roles["job"] = func() error {
+		mpi.Main(func(_ context.Context, world *mpi.Comm) (err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					err = fmt.Errorf("%s: %v", testLines(), p)
+				}
+			}()
+			job(world)
+			return nil
+		})
+		return nil
 	}
 }
 
-// checkCUDA is a rank.
-func checkCUDA(c *mpi.Comm) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("rank %d of %d: %s: %v", c.Rank(), c.Size(), testLines(), p)
-		}
-	}()
-	device, err := Local(c)
-	must(err)
-	next, prev := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
-	for n, size := range []int{0, 1, 333, 5_000, 65_537, 300_001, 2<<20 - 1, 2 << 20, 2<<20 + 1, 5<<20 + 7} {
-		sent, want := message(size, 10*n+c.Rank()), message(size, 10*n+prev)
-		a, b := ok(Alloc[byte](device, size)), ok(Alloc[byte](device, size))
-		must(a.CopyFrom(sent))
-		got := func() []byte {
-			host := make([]byte, size)
-			must(b.CopyTo(host))
-			return host
-		}
-		// From device to device.
-		r := ok(Irecv(c, b, prev, 1))
-		must(Send(c, a, next, 1))
-		ok(r.Wait())
-		same(got(), want)
-		// From host to device, and from device to host.
-		must(b.CopyFrom(make([]byte, size)))
-		r = ok(Irecv(c, b, prev, 2))
-		must(mpi.Send(c, sent, next, 2))
-		ok(r.Wait())
-		same(got(), want)
-		host := make([]byte, size)
-		r = ok(mpi.Irecv(c, host, prev, 3))
-		must(Ssend(c, a, next, 3))
-		ok(r.Wait())
-		same(host, want)
-		// A part of a slice, in memory that Wrap has found.
-		if size > 100 {
-			w := ok(Wrap[byte](a.Addr(), size))
-			st := ok(Sendrecv(c, w.Slice(1, size-50), next, 4, b.Slice(7, size), prev, 4))
-			check(st.Bytes == int64(size-51), "%d bytes", st.Bytes)
-			same(got()[7:size-44], want[1:size-50])
-		}
-		all := ok(Alloc[byte](device, c.Size()*size))
-		must(Allgather(c, a, all))
-		host = make([]byte, c.Size()*size)
-		must(all.CopyTo(host))
-		for rank := range c.Size() {
-			same(host[rank*size:(rank+1)*size], message(size, 10*n+rank))
-		}
-		free(a, b, all)
+// Ranks that are processes make calls of all kinds by the driver of CUDA, over a software GPU: within a host through
+// shared memory and memory that they map of each other, and by TCP.
+func TestJobOverSoftCUDA(t *testing.T) {
+	for _, transports := range []string{"shm", "tcp"} {
+		t.Run(transports, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), hangs)
+			defer cancel()
+			again := proc.Again()
+			knob, left := cudakit.Left(t)
+			cmd := exec.CommandContext(ctx, proc.Gorun(t), append([]string{"-n", "3"}, again.Args...)...)
+			cmd.Env = append(cudakit.Env(t, "SOFTCUDA_DEVICES=2", "SOFTCUDA_SEED=7", knob),
+				"GORUN_TRANSPORTS="+transports, proc.RoleVar+"=job")
+			out, err := cmd.CombinedOutput()
+			if err != nil || !bytes.Contains(out, []byte("all is well")) {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, line := range left() {
+				// The driver keeps its streams and events, one and a pool for each device.
+				if !strings.Contains(line, ": streams ") && !strings.Contains(line, ": events ") {
+					t.Error("left: ", line)
+				}
+			}
+		})
 	}
-	// A reduction has the bits of that of the host.
-	numbers := make([]float64, 100_003)
-	for i := range numbers {
-		numbers[i] = 1 / float64(3+i*7+c.Rank())
+}
+
+// job is what each rank does.
+func job(w *mpi.Comm) {
+	local := ok(Local(w))
+	check(local >= 0 && local < 2, "device %d of 2", local)
+	device, size, me := w.Rank()%2, w.Size(), w.Rank()
+	next, before := (me+1)%size, (me+size-1)%size
+	host := func(s Slice[byte]) []byte {
+		b := make([]byte, s.Len())
+		must(s.CopyTo(b))
+		return b
 	}
-	want, got := make([]float64, len(numbers)), make([]float64, len(numbers))
-	must(mpi.Allreduce(c, numbers, want, mpi.Sum))
-	in, out := ok(Alloc[float64](device, len(numbers))), ok(Alloc[float64](device, len(numbers)))
-	must(in.CopyFrom(numbers))
-	must(Allreduce(c, in, out, mpi.Sum))
-	must(out.CopyTo(got))
-	same(bytesOf(got), bytesOf(want))
-	free(in, out)
-	// Memory that has been freed, and memory of the host.
-	isError(Send(c, in, next, 5), mpi.ErrBuffer, "has been freed")
-	_, err = Wrap[float64](uint64(addressOf(bytesOf(got))), 1)
-	isError(err, mpi.ErrBuffer, "no device has memory")
-	return nil
+	for n, size := range []int{0, 1, 333, 300_001, 5<<20 + 7} {
+		out, in := ok(Alloc[byte](device, size)), ok(Alloc[byte](device, size))
+		must(out.CopyFrom(message(size, me)))
+		ok(Sendrecv(w, out, next, n, in, before, n))
+		same(host(in), message(size, before))
+
+		sum, small := ok(Alloc[byte](1-device, size)), make([]byte, 77)
+		must(mpi.WaitAll(ok(Irecv(w, in, next, n)), ok(mpi.Irecv(w, small, next, n+50)),
+			ok(Iallreduce(w, out, sum, mpi.BitXor)), ok(mpi.Isend(w, message(77, me), before, n+50)),
+			ok(Isend(w, out, before, n))))
+		same(host(in), message(size, next))
+		same(small, message(77, next))
+		want := make([]byte, size)
+		must(mpi.Allreduce(w, message(size, me), want, mpi.BitXor))
+		same(host(sum), want)
+
+		send, recv := ok(SendInit(w, out, next, n)), ok(RecvInit(w, in, before, n))
+		for round := range 3 {
+			must(out.CopyFrom(message(size, me+round)))
+			must(mpi.StartAll(send, recv))
+			must(mpi.WaitAll(send, recv))
+			same(host(in), message(size, before+round))
+		}
+		must(send.Free())
+		must(recv.Free())
+
+		// One side is the host.
+		if me == 0 {
+			must(mpi.Send(w, message(size, 30), 1, n))
+			must(Send(w, out, 1, n))
+		} else if me == 1 {
+			ok(Recv(w, in, 0, n))
+			same(host(in), message(size, 30))
+			b := make([]byte, size)
+			ok(mpi.Recv(w, b, 0, n))
+			same(b, message(size, 2))
+		}
+		must(mpi.Barrier(w))
+		free(out, in, sum)
+	}
+	for round := range 10 { // addresses are used again
+		const size = 100_000
+		s := ok(Alloc[byte](device, size))
+		part := ok(Wrap[byte](s.Addr()+7, size-7))
+		must(part.CopyFrom(message(size-7, round*3+me)))
+		if me == 0 {
+			for rank := 1; rank < w.Size(); rank++ {
+				must(Send(w, part, rank, 0))
+			}
+		} else {
+			ok(Recv(w, part, 0, mpi.AnyTag))
+			same(host(part), message(size-7, round*3))
+		}
+		free(s)
+	}
+	must(mpi.Barrier(w))
+	drain()
+	if me == 0 {
+		fmt.Println("all is well")
+	}
 }

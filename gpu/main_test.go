@@ -25,10 +25,13 @@ const hangs = 2 * time.Minute
 // roles are what a re-executed test binary can be.
 var roles = map[string]func() error{}
 
+// runTests runs the tests.
+var runTests = (*testing.M).Run
+
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
 	accel.Use(forExamples)
-	os.Exit(leak.VerifyMain(m.Run))
+	os.Exit(leak.VerifyMain(func() int { return runTests(m) }))
 }
 
 // forExamples is the driver of examples, which show no test kit.
@@ -92,23 +95,28 @@ var ways = []way{
 // everyWay runs a body as n ranks in all ways.
 func everyWay(t *testing.T, n int, body func(r rank)) {
 	for _, w := range ways {
-		t.Run(w.name, func(t *testing.T) {
-			m := newMachine(t, w.options)
-			first := m.Process()
-			useDriver(t, first)
-			drivers := []*acceltest.Process{first}
-			for range n - 1 {
-				d := first
-				if w.own {
-					d = m.Process()
-				}
-				drivers = append(drivers, d)
-			}
-			run(t, n, func(c *mpi.Comm) {
-				body(rank{c, drivers[c.Rank()], c.Rank() % max(w.options.Devices, 1)})
-			})
-		})
+		w.test(t, n, body)
 	}
+}
+
+// test runs a body as n ranks.
+func (w way) test(t *testing.T, n int, body func(r rank)) {
+	t.Run(w.name, func(t *testing.T) {
+		m := newMachine(t, w.options)
+		first := m.Process()
+		useDriver(t, first)
+		drivers := []*acceltest.Process{first}
+		for range n - 1 {
+			d := first
+			if w.own {
+				d = m.Process()
+			}
+			drivers = append(drivers, d)
+		}
+		run(t, n, func(c *mpi.Comm) {
+			body(rank{c, drivers[c.Rank()], c.Rank() % max(w.options.Devices, 1)})
+		})
+	})
 }
 
 // run is RunLocal with a watchdog. A body complains by panicking.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
@@ -315,24 +316,39 @@ func TestMessageErrors(t *testing.T) {
 	})
 }
 
-// A copy that fails ends both ends of the message with an error, and none hangs.
+// A copy that fails, on either side, ends both ends of the message, and none hangs. The rank whose copy it was, at least,
+// gets the error.
 func TestMessageCopyFails(t *testing.T) {
 	everyWay(t, 2, func(r rank) {
 		for _, size := range []int{100, 300_000} {
-			s := of(r, message(size, 0))
-			must(mpi.Barrier(r.Comm))
-			if r.Rank() == 0 {
-				r.d.Fail("CopyEnd", 1)
+			for failing := range 2 {
+				s := of(r, message(size, 0))
 				must(mpi.Barrier(r.Comm))
-				if err := Ssend(r.Comm, s, 1, 0); err != nil {
-					isError(err, mpi.ErrDevice, "gpu.Ssend")
+				copies := r.d.Calls("Copy")
+				if r.Rank() == failing {
+					r.d.Fail("CopyEnd", 1)
 				}
-			} else {
 				must(mpi.Barrier(r.Comm))
-				Recv(r.Comm, s, 0, 0) // the copy may be the receiver's
+				var err error
+				if r.Rank() == 0 {
+					err = Ssend(r.Comm, s, 1, 0)
+				} else {
+					_, err = Recv(r.Comm, s, 0, 0)
+				}
+				if err != nil {
+					isError(err, mpi.ErrDevice, "mpi: gpu.")
+				}
+				must(mpi.Barrier(r.Comm))
+				errs := make([]bool, 2)
+				must(mpi.Allgather(r.Comm, []bool{err != nil}, errs))
+				made := r.d.Calls("Copy") > copies
+				check(r.Rank() != failing || !made || errs[0] || errs[1], "the copy of rank %d fails, and no rank hears", failing)
+				if !made {
+					s.CopyFrom(make([]byte, size)) // the failure is still to come
+				}
+				must(mpi.Barrier(r.Comm))
+				free(s)
 			}
-			must(mpi.Barrier(r.Comm))
-			free(s)
 		}
 	})
 }
@@ -375,32 +391,93 @@ func TestFreeAndUseAgain(t *testing.T) {
 	})
 }
 
-// The stream of a slice orders the message with kernels.
+// A message waits for the stream of its slice: for a kernel that writes what is sent, and for one that still reads what is
+// received into. Kernels that are launched afterwards see the message.
 func TestMessageWithStream(t *testing.T) {
-	p := useMachine(t, acceltest.Options{Devices: 2})
-	run(t, 2, func(c *mpi.Comm) {
-		s := ok(Alloc[byte](c.Rank(), 6))
-		stream := p.Stream(c.Rank())
-		stream.Hold()
-		if c.Rank() == 0 {
-			stream.Launch(func() { p.Write(s.Addr(), []byte("kernel")) })
-			q := ok(Isend(c, s.On(stream.Handle()), 1, 0))
-			done, _, err := q.Test()
-			must(err)
-			_ = done
-			stream.Release()
-			ok(q.Wait())
-		} else {
-			q := ok(Irecv(c, s.On(stream.Handle()), 0, 0))
-			stream.Release()
-			ok(q.Wait())
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			m := newMachine(t, acceltest.Options{Devices: 2, NotShared: w.options.NotShared})
+			first := m.Process()
+			useDriver(t, first)
+			drivers := []*acceltest.Process{first, first}
+			if w.own {
+				drivers[1] = m.Process()
+			}
+			run(t, 2, func(c *mpi.Comm) { testStreams(rank{c, drivers[c.Rank()], c.Rank()}) })
+		})
+	}
+}
+
+func testStreams(r rank) {
+	for _, size := range []int{6, 300_000} {
+		// Only one of the ranks orders its copies, since one that waits may keep the other from starting any.
+		for ordered := range 2 {
+			s := of(r, message(size, 10+r.Rank()))
+			stream := r.d.Stream(r.device)
+			must(mpi.Barrier(r.Comm))
 			var seen []byte
-			stream.Launch(func() { seen = p.Read(s.Addr(), 6) })
-			stream.Sync()
-			check(string(seen) == "kernel", "the receiver's kernel sees %q", seen)
+			if r.Rank() == ordered {
+				stream.Hold()
+				stream.Launch(func() {
+					seen = r.d.Read(s.Addr(), int64(size))
+					if r.Rank() == 0 {
+						r.d.Write(s.Addr(), message(size, 20))
+					}
+				})
+				s = s.On(stream.Handle())
+			}
+			var q *mpi.Request
+			if r.Rank() == 0 {
+				q = ok(Isend(r.Comm, s, 1, 0))
+			} else {
+				q = ok(Irecv(r.Comm, s, 0, 0))
+			}
+			if r.Rank() == ordered {
+				for range 20 { // time for a copy that does not wait
+					done, _, err := q.Test()
+					check(!done, "a message that waits for a stream is done: %v", err)
+					time.Sleep(time.Millisecond)
+				}
+				stream.Release()
+			}
+			ok(q.Wait())
+			sent := 10
+			if ordered == 0 {
+				sent = 20
+			}
+			same(contents(r, s), message(size, sent))
+			if r.Rank() == ordered {
+				stream.Launch(func() { seen = append(seen, r.d.Read(s.Addr(), int64(size))...) })
+				stream.Sync()
+				same(seen, append(message(size, 10+r.Rank()), message(size, sent)...))
+			}
+			must(mpi.Barrier(r.Comm))
+			free(s)
 		}
-		stream.Sync()
-		must(mpi.Barrier(c))
-		free(s)
+	}
+}
+
+// A synchronous send is done only after a receive has matched it, without bytes too.
+func TestSynchronous(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	run(t, 1, func(c *mpi.Comm) {
+		for _, size := range []int{0, 1} {
+			s := alloc[byte](rank{c, p, 0}, size)
+			init := ok(SsendInit(c, s, 0, 1))
+			must(init.Start())
+			sync := ok(Issend(c, s, 0, 0))
+			for _, q := range []*mpi.Request{sync, init} {
+				for range 100 {
+					done, _, err := q.Test()
+					must(err)
+					check(!done, "a synchronous send of %d bytes is done without a receive", size)
+				}
+			}
+			ok(Recv(c, s, 0, 0))
+			ok(Recv(c, s, 0, 1))
+			must(mpi.WaitAll(sync, init))
+			must(init.Free())
+			free(s)
+		}
 	})
 }

@@ -71,7 +71,7 @@ func TestNoDriver(t *testing.T) {
 
 func init() {
 	roles["no driver"] = func() error {
-		nothingAnswers("cuda")
+		nothingAnswers("no accelerator driver")
 		return nil
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,8 +35,8 @@ var (
 	errBroken = fmt.Errorf("%w: at the sender, while it read the message", ErrDevice)
 	// errNoDevices is for engines that leave matching to a library.
 	errNoDevices = fmt.Errorf("%w: device memory cannot be sent through a device that matches by itself; "+
-		"choose other transports with GORUN_TRANSPORTS", ErrRequest)
-	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrRequest)
+		"choose other transports with GORUN_TRANSPORTS", transport.ErrUnavailable)
+	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrDevice)
 )
 
 // deviceOp is what a request has whose message is in device memory. The engine's lock guards it.
@@ -197,7 +196,7 @@ func (a *accelerators) notify() {
 		if bit := uint64(1) << (dev & 63); seen&bit == 0 || dev > 63 {
 			seen |= bit
 			if a.driver.Notify(dev, a.bell.FD()) != nil {
-				time.AfterFunc(time.Millisecond, a.e.sleep.Interrupt) // poll rarely, in place of that
+				a.bell.Ring() // look again at once, and as often as it takes
 			}
 		}
 	}
@@ -280,10 +279,11 @@ func (a *accelerators) finish() {
 			}
 		}
 	}
-	for pause := time.Microsecond; len(a.under) > 0; pause = min(2*pause, time.Millisecond) {
+	for len(a.under) > 0 {
 		if a.poll() == 0 {
+			a.notify()
 			a.e.unlock()
-			time.Sleep(pause)
+			a.bell.Await()
 			a.e.lock()
 		}
 	}
@@ -377,8 +377,16 @@ func (e *Engine) startDevice(r *Request, a *accelerators, b accel.Buffer, err er
 // onDevice says where the message of r is.
 func (r *Request) onDevice(a *accelerators, b accel.Buffer) {
 	o := &deviceOp{a: a, r: r, b: b}
-	r.extra, r.hold, r.device = true, holdCopies, o
-	r.pieces = &pieces{unpacker: o}
+	r.extra, r.hold = true, holdCopies
+	r.pieces = &pieces{unpacker: o, device: o}
+}
+
+// device is what r has besides if its message is in device memory, else nil.
+func (r *Request) device() *deviceOp {
+	if r.pieces == nil {
+		return nil
+	}
+	return r.pieces.device
 }
 
 // held is called when r is over but for its copies. It reports whether some are under way.

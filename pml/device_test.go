@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/transport/looptag"
 )
 
 // shrinkStaging makes pinned memory scarce for a test.
@@ -39,13 +40,22 @@ type allocated struct {
 }
 
 func newDeviceRanks(t testing.TB, n int, o acceltest.Options) *deviceRanks {
+	return newDeviceRanksOf(t, n, o, false)
+}
+
+// newDeviceRanksOf is newDeviceRanks; one: of one process.
+func newDeviceRanksOf(t testing.TB, n int, o acceltest.Options, one bool) *deviceRanks {
 	shrinkStaging(t)
 	if o.Devices == 0 {
 		o.Devices = 2
 	}
 	d := &deviceRanks{t: t, machine: acceltest.New(o), rng: rand.New(rand.NewPCG(o.Seed, 5))}
-	for range n {
-		d.procs = append(d.procs, d.machine.Process())
+	for rank := range n {
+		if one && rank > 0 {
+			d.procs = append(d.procs, d.procs[0])
+		} else {
+			d.procs = append(d.procs, d.machine.Process())
+		}
 	}
 	d.ranks = newRanks(t, n, Config{})
 	return d
@@ -85,9 +95,9 @@ func (d *deviceRanks) read(rank int, b accel.Buffer) []byte {
 // left ends the ranks and checks that nothing of the devices is left.
 func (d *deviceRanks) left() {
 	d.t.Helper()
-	for rank, e := range d.e {
+	for _, e := range d.e {
 		for _, k := range d.kept {
-			if k.rank == rank {
+			if k.m.ID != 0 { // every engine is asked, as a program does
 				if err := e.ForgetDevice(k.m); err != nil {
 					d.t.Error(err)
 				}
@@ -137,8 +147,8 @@ func unattended(t testing.TB, recvs []*Request) {
 // message is first, at every size.
 func TestDeviceMessages(t *testing.T) {
 	watchdog(t)
-	for _, o := range []acceltest.Options{{}, {Delay: 300 * time.Microsecond}, {NotShared: true}} {
-		d := newDeviceRanks(t, 2, o)
+	for k, o := range []acceltest.Options{{}, {Delay: 300 * time.Microsecond}, {NotShared: true}, {}} {
+		d := newDeviceRanksOf(t, 2, o, k == 3)
 		for i, size := range deviceSizes {
 			for kinds := range 4 {
 				for first := range 2 {
@@ -656,4 +666,101 @@ func TestForgetDevice(t *testing.T) {
 		}
 	}
 	d.left()
+}
+
+// Ranks of one process have one driver: nothing is opened, and each message of two device buffers takes one copy.
+func TestDeviceInOneProcess(t *testing.T) {
+	d := newDeviceRanksOf(t, 2, acceltest.Options{Delay: 50 * time.Microsecond}, true)
+	for i := range 20 {
+		from, want := d.buffer(0, i&1, 50_000)
+		to, old := d.buffer(1, i>>1&1, 50_000)
+		s0, s1 := d.procs[0].Stream(i&1), d.procs[0].Stream(i>>1&1)
+		from.Ordered, from.Stream = true, s0.Handle()
+		to.Ordered, to.Stream = true, s1.Handle()
+		var seen []byte
+		s0.Hold()
+		s0.Launch(func() { d.procs[0].Write(from.Addr, want) })
+		s1.Launch(func() { seen = d.procs[0].Read(to.Addr, to.Len) })
+		before := d.procs[0].Calls("Copy")
+		s, r := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard), d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+		want = d.bytes(50_000)
+		s0.Release()
+		for _, q := range []*Request{s, r} {
+			if _, err := d.wait(q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(d.read(1, to), want) || !bytes.Equal(seen, old) {
+			t.Fatalf("message %d is another, or has come too early", i)
+		}
+		if n := d.procs[0].Calls("Copy") - before; n != 1 || d.procs[0].Calls("Open") != 0 {
+			t.Errorf("%d copies, opened %d times", n, d.procs[0].Calls("Open"))
+		}
+	}
+	direct.Lock()
+	left := len(direct.messages)
+	direct.Unlock()
+	if left != 0 {
+		t.Errorf("%d messages are still said to be here", left)
+	}
+	d.left()
+}
+
+// A message that a matched probe has taken is received into device memory, once.
+func TestDeviceMatchedProbe(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{})
+	for _, size := range []int64{0, 1, 5000, 50_000} {
+		for kind := range 2 {
+			from, want := d.buffer(0, 0, size)
+			to, _ := d.buffer(1, 0, size)
+			var s *Request
+			if kind == 0 {
+				s = d.e[0].IsendDevice(nil, 0, 1, 3, from, Synchronous)
+			} else {
+				s = d.e[0].Isend(nil, 0, 1, 3, want, Synchronous)
+			}
+			m, st, err := d.e[1].Probe(nil, 0, 0, 3, true)
+			if err != nil || st.Bytes != size {
+				t.Fatalf("%+v, %v", st, err)
+			}
+			r, err := d.e[1].MrecvDevice(nil, m, to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.e[1].MrecvDevice(nil, m, to); !errors.Is(err, ErrRequest) {
+				t.Errorf("received twice: %v", err)
+			}
+			for _, q := range []*Request{r, s} {
+				if _, err := d.wait(q); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !bytes.Equal(d.read(1, to), want) {
+				t.Fatalf("%d bytes, kind %d: other bytes", size, kind)
+			}
+		}
+	}
+	d.left()
+}
+
+// Where a library matches, device memory is refused by name.
+func TestDeviceTagged(t *testing.T) {
+	watchdog(t)
+	p := acceltest.New(acceltest.Options{}).Process()
+	fabric := looptag.New(0)
+	e := newEngine(Config{Size: 1, Net: fabric.Device(0), UnexpectedMax: 1 << 20})
+	defer e.Close(errOver)
+	m, err := p.Alloc(0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := accel.Buffer{Driver: p, Memory: m, Addr: m.Base, Len: 100}
+	for _, r := range []*Request{e.IsendDevice(nil, 0, 0, 1, b, Standard), e.IrecvDevice(nil, 0, 0, 1, b)} {
+		if _, err := r.Wait(); !errors.Is(err, errNoDevices) {
+			t.Error(err)
+		}
+	}
+	if err := e.ForgetDevice(m); err != nil {
+		t.Error(err)
+	}
 }

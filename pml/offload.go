@@ -291,7 +291,7 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	}
 	packed, fits := transport.PackTag(r.recv.Ctx, r.recv.Source, tag)
 	switch {
-	case r.buf.Len < o.min || r.extra && r.device != nil:
+	case r.buf.Len < o.min || r.device() != nil:
 		return FallbackShort
 	case !fits:
 		return FallbackContext

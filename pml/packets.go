@@ -99,8 +99,8 @@ func (l *linkPath) onEager(p *peer, ctx uint32, tag int32, payload []byte) {
 
 // beyond ends r, in whose buffer a message has not fitted: it is too short, or of a device.
 func (l *linkPath) beyond(r *Request, payload []byte) {
-	if r.extra && r.device != nil {
-		r.device.land(payload)
+	if o := r.device(); o != nil {
+		o.land(payload)
 		return
 	}
 	l.e.complete(r, r.truncated(int64(len(payload))))

@@ -30,6 +30,7 @@ type Unpacker interface {
 type pieces struct {
 	packer   Packer   // of a send, whose buf has a length only
 	unpacker Unpacker // of a receive, whose buf has what is not taken
+	device   *deviceOp
 }
 
 // IsendPieces is Isend of size bytes that from has. It returns nil, and has sent nothing, unless the link would copy
@@ -79,7 +80,7 @@ type packedPiece struct {
 	mem      []byte
 }
 
-// announcePieces is announce of a message that no peer can READ.
+// announcePieces is announce of a message that no peer can READ. It reports whether the link has taken the RTS.
 func (ts *transfers) announcePieces(t *transfer) bool {
 	p, r := t.peer, t.r
 	t.snd.Init(t.id, int64(r.buf.Len), rendezvous.Region{}, p.piece(r.buf.Len))
@@ -87,7 +88,7 @@ func (ts *transfers) announcePieces(t *transfer) bool {
 		t.snd.EndsAlone()
 	}
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
-	if rts.Flags |= p.blocking(r); r.device != nil {
+	if rts.Flags |= p.blocking(r); r.pieces.device != nil {
 		rts.Flags |= wire.Device
 	}
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
@@ -99,8 +100,8 @@ func (ts *transfers) announcePieces(t *transfer) bool {
 
 // sendPiece sends the fragment a of a message that lies in pieces, or the beginning of it. It returns how much.
 func (ts *transfers) sendPiece(t *transfer, a *rendezvous.Action) int64 {
-	if t.r.device != nil {
-		return t.r.device.sendPiece(t, a)
+	if o := t.r.pieces.device; o != nil {
+		return o.sendPiece(t, a)
 	}
 	if !ts.sendFragment(t.peer, ts.fragment(t, a.Off, a.Len)) {
 		return 0

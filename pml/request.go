@@ -108,7 +108,6 @@ type extras struct {
 	proxied    *Request      // of a proxy, the request that it is for
 	short      error         // of a proxy: see Proxy
 	tagged     *taggedOp
-	device     *deviceOp // nil: the message is in host memory
 }
 
 // hold is why complete does not end a request yet.
@@ -223,7 +222,7 @@ func (r *Request) holds() bool {
 		r.hold = holdNothing
 		return true
 	}
-	return r.device.held()
+	return r.pieces.device.held()
 }
 
 // requests are those of one engine: made, lent and reused.

@@ -163,12 +163,12 @@ func (ts *transfers) onHandleReq(p *peer, h *wire.Header) {
 	t := ts.sending(p, h.ID, "it asked for")
 	switch {
 	case t == nil:
-	case t.r.device == nil:
+	case t.r.device() == nil:
 		p.breaks("it asked where in device memory a message is that is in none")
 	case t.snd.Asked():
 		p.breaks("it asked again for a message that it has asked for")
 	default:
-		o := t.r.device
+		o := t.r.device()
 		t.snd.OnHandleReq(h.Key)
 		switch {
 		case h.Addr == identity(o.b.Driver): // one stream after the other: the copy waits for the user's by itself
@@ -328,7 +328,7 @@ func (ts *transfers) onUnmapped(p *peer, h *wire.Header) {
 
 // The receiving end.
 
-// askWhere asks the sender where the message is, if this rank may be able to reach it.
+// askWhere asks the sender where the message is, if this rank may be able to reach it. It reports whether it has.
 func (o *deviceOp) askWhere(t *transfer) bool {
 	p := t.peer
 	if !o.share.offered || !p.link.Caps().SameHost {
@@ -346,7 +346,7 @@ func (ts *transfers) onHandle(p *peer, h *wire.Header, handle []byte) {
 	if t == nil {
 		return // over: its sender has failed it
 	}
-	o := t.r.device
+	o := t.r.device()
 	if o == nil || !o.share.asked {
 		p.breaks("it said where a message is, and was not asked")
 		return

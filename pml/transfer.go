@@ -219,8 +219,8 @@ func (ts *transfers) receive(r *Request, p *peer, rts *wire.Header) {
 		ts.l.e.complete(r, p.err)
 		return
 	}
-	if r.extra && r.device != nil {
-		r.device.receive(p, rts)
+	if o := r.device(); o != nil {
+		o.receive(p, rts)
 		return
 	}
 	t := ts.open(r, p)
@@ -285,7 +285,7 @@ func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 		ts.finishReceive(t, a.Header)
 		return
 	case rendezvous.Part:
-		t.r.device.partHere()
+		t.r.pieces.device.partHere()
 		return
 	case rendezvous.Fail:
 		t.peer.fail(&PeerError{int(t.peer.rank), a.Err})

@@ -175,7 +175,7 @@ func testDevices(t *testing.T, d Subject, _ Peer) {
 }
 
 func testMemory(t *testing.T, d Subject, _ Peer) {
-	for device := range 2 {
+	for device := range secondDevice(t, d) + 1 {
 		m := allocate(t, d, device, 5000)
 		if m.Kind != accel.OnBoard || m.Device != device || m.Size < 5000 || m.Base == 0 || m.ID == 0 {
 			t.Errorf("allocated %+v", m)

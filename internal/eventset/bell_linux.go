@@ -1,6 +1,7 @@
 package eventset
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 
@@ -12,6 +13,7 @@ import (
 type Bell struct {
 	file *os.File
 	fd   int
+	rung chan struct{} // capacity 1: it has been heard
 	over chan struct{}
 }
 
@@ -21,7 +23,7 @@ func NewBell(ring func()) (*Bell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("eventset: eventfd: %w", err)
 	}
-	b := &Bell{file: os.NewFile(uintptr(fd), "bell"), fd: fd, over: make(chan struct{})}
+	b := &Bell{file: os.NewFile(uintptr(fd), "bell"), fd: fd, rung: make(chan struct{}, 1), over: make(chan struct{})}
 	go func() {
 		defer close(b.over)
 		var count [8]byte
@@ -30,6 +32,10 @@ func NewBell(ring func()) (*Bell, error) {
 				return
 			}
 			ring()
+			select {
+			case b.rung <- struct{}{}:
+			default:
+			}
 		}
 	}()
 	return b, nil
@@ -37,6 +43,14 @@ func NewBell(ring func()) (*Bell, error) {
 
 // FD is what is written to.
 func (b *Bell) FD() int { return b.fd }
+
+// Ring rings the bell.
+func (b *Bell) Ring() {
+	unix.Write(b.fd, binary.NativeEndian.AppendUint64(nil, 1)) // a bell that does not take it rings already
+}
+
+// Await returns when it has rung, perhaps before the call. One goroutine at a time calls it, and not after Close.
+func (b *Bell) Await() { <-b.rung }
 
 // Close ends the goroutine. Nobody writes any more.
 func (b *Bell) Close() {

@@ -13,5 +13,11 @@ func NewBell(func()) (*Bell, error) { return nil, errors.New("eventset: this sys
 // FD is none.
 func (b *Bell) FD() int { return -1 }
 
+// Ring does nothing, and Await does not wait.
+func (b *Bell) Ring() {}
+
+// Await does nothing.
+func (b *Bell) Await() {}
+
 // Close does nothing.
 func (b *Bell) Close() {}

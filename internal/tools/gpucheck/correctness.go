@@ -20,10 +20,10 @@ func (c *check) correctness() {
 		"accel-cuda.test", "-test.short", "-test.run=^(TestOverSoftCUDA|TestSynchronousCopies|TestStreamOfAThread|" +
 			"TestDescriptorsAreClosedOnExec)$", "-test.skip=/devices|/two-devices"}})
 	c.part("gpu: its tests, 3 ranks in one process", command{limit: time.Minute, env: installed,
-		args: []string{"gpu.test", "-test.short", "-test.run=^TestOverCUDA$"}})
+		args: []string{"gpu.test", "-test.short", "-test.run=^TestInstalled$"}})
 	for _, w := range ways {
 		c.part("gpu: its tests, 4 ranks, by "+w.name, gorun(40*time.Second,
-			append([]string{"GORUN_TEST_ROLE=cuda rank"}, w.env...), 4, "gpu.test"))
+			append([]string{"GORUN_TEST_ROLE=rank"}, w.env...), 4, "gpu.test"))
 	}
 	const few = " -i 3 -x 1 -c"
 	for _, w := range ways {

@@ -1,0 +1,219 @@
+package pml
+
+import (
+	"bytes"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// FuzzDeviceHostile checks that whatever a peer sends about messages in device memory, and whenever, nothing is copied
+// but into the buffers of receives under way, each request ends, and nothing is left of what the peer had opened.
+func FuzzDeviceHostile(f *testing.F) {
+	for seed := uint64(0); seed < 120; seed += inShort[uint64](1, 4) {
+		f.Add(randomBytes(seed, 100+int(seed)*4))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := &deviceAttack{t: t, fuzzInput: fuzzInput{data[:min(len(data), 2000)]}}
+		h.run()
+	})
+}
+
+type deviceAttack struct {
+	fuzzInput
+	t        *testing.T
+	net      *testNet
+	e        *Engine
+	victim   *acceltest.Process
+	m        accel.Memory
+	handle   []byte // of memory of the attacker
+	size     int64
+	requests []*Request
+	free     int64      // from here on the victim's memory is in no buffer
+	outside  [][2]int64 // nor here
+}
+
+const attacked = 3 << 20
+
+func (h *deviceAttack) number() uint64 {
+	switch h.upTo(4) {
+	case 0:
+		return uint64(h.upTo(5))
+	case 1:
+		return 1<<32 | uint64(1+h.upTo(5))
+	}
+	var ids []uint64
+	h.e.lock()
+	for t := range h.e.links.transfers.values() {
+		ids = append(ids, t.id)
+	}
+	for _, p := range h.e.links.peers {
+		if p != nil && p.shares != nil {
+			for _, l := range p.shares.lent {
+				ids = append(ids, l.number)
+			}
+		}
+	}
+	h.e.unlock()
+	if len(ids) == 0 {
+		return 7
+	}
+	return ids[h.upTo(len(ids))]
+}
+
+func (h *deviceAttack) length() uint64 {
+	return [...]uint64{0, 1, 300, 5000, 40_000, uint64(h.size), uint64(h.size) + 1, math.MaxUint64, math.MaxInt64, 1 << 40,
+		16 << 10, 512, math.MaxInt64 + 1}[h.upTo(13)]
+}
+
+// buffer is the next n bytes of the victim's memory.
+func (h *deviceAttack) buffer(n int64) accel.Buffer {
+	b := accel.Buffer{Driver: h.victim, Memory: h.m, Addr: h.m.Base + uint64(h.free), Len: n}
+	h.outside = append(h.outside, [2]int64{h.free + n, h.free + n + 64})
+	h.free += n + 64
+	return b
+}
+
+func (h *deviceAttack) run() {
+	watchdog(h.t)
+	shrinkStaging(h.t)
+	machine := acceltest.New(acceltest.Options{})
+	var err error
+	h.victim = machine.Process()
+	attacker := machine.Process()
+	theirs, err := attacker.Alloc(0, 64<<10)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.size = theirs.Size
+	if h.handle, _, err = attacker.Export(theirs); err != nil {
+		h.t.Fatal(err)
+	}
+	if h.m, err = h.victim.Alloc(0, attacked); err != nil {
+		h.t.Fatal(err)
+	}
+	before := randomBytes(1, attacked)
+	h.victim.Write(h.m.Base, before)
+	lends := h.upTo(3) == 0
+	h.net = newTestNet(netOptions{ranks: 2, eagerMax: 8 << 10, fragMax: 4 << 10, unexpectedMax: 1 << 20, put: true,
+		lends: lends})
+	n := h.net
+	n.hostile = true
+	for _, d := range n.devices {
+		d.caps.SameHost = true
+	}
+	n.linkAll()
+	h.e = n.engines[0]
+	send := func(hdr wire.Header, payload []byte) {
+		n.wires[[2]int{1, 0}] = append(n.wires[[2]int{1, 0}], transport.Packet{Peer: 1, Header: hdr, Payload: payload})
+	}
+	last := uint64(0)
+	for h.more() && len(h.requests) < 60 {
+		tag := int32(h.upTo(2))
+		switch h.upTo(16) {
+		case 0, 1:
+			h.requests = append(h.requests, h.e.IrecvDevice(nil, 0, 1, tag, h.buffer([]int64{1, 300, 5000, 40_000}[h.upTo(4)])))
+		case 2, 3:
+			b := h.buffer([]int64{1, 300, 5000, 40_000}[h.upTo(4)])
+			h.requests = append(h.requests, h.e.IsendDevice(nil, 0, 1, tag, b, Standard))
+		case 4:
+			h.requests = append(h.requests, h.e.Irecv(nil, 0, 1, tag, make([]byte, 5000)))
+		case 5, 6:
+			last++
+			send(wire.Header{Kind: wire.RTS, Flags: uint8(h.upTo(2)) * wire.Device, Tag: tag, ID: last, Len: h.length()}, nil)
+		case 7:
+			send(wire.Header{Kind: wire.Eager, Tag: tag}, make([]byte, []int{0, 1, 400, 8000}[h.upTo(4)]))
+		case 8:
+			send(wire.Header{Kind: wire.Data, Tag: int32(h.upTo(4)), Key: h.number(), Addr: h.length()},
+				make([]byte, []int{0, 1, 300, 512, 4096}[h.upTo(5)]))
+		case 9:
+			send(wire.Header{Kind: []wire.Kind{wire.CTS, wire.Ask}[h.upTo(2)], ID: h.number(), Tag: int32(h.upTo(4)), Key: 1,
+				Addr: h.length(), Len: h.length()}, nil)
+		case 10:
+			send(wire.Header{Kind: []wire.Kind{wire.FIN, wire.Broken, wire.Cancel, wire.CancelReply, wire.PutReq}[h.upTo(5)],
+				ID: h.number(), Key: h.number(), Len: uint64(h.upTo(2))}, nil)
+		case 11, 12:
+			handle := h.handle
+			switch h.upTo(5) {
+			case 0:
+				handle = nil
+			case 1:
+				handle = make([]byte, h.upTo(80))
+			}
+			id := uint64(h.upTo(25))
+			send(wire.Header{Kind: wire.Handle, Key: h.number(), Tag: int32([]int{0, 1, 1, 1, 2, 99}[h.upTo(6)]), ID: id,
+				Len: []uint64{uint64(h.size), uint64(h.size), h.length()}[h.upTo(3)], Addr: h.length()}, handle)
+		case 13:
+			send(wire.Header{Kind: wire.HandleReq, ID: h.number(), Key: h.number(),
+				Addr: []uint64{0, identity(h.victim)}[h.upTo(2)]}, nil)
+		case 14:
+			send(wire.Header{Kind: []wire.Kind{wire.Unmap, wire.Unmapped}[h.upTo(2)], ID: h.number()}, nil)
+		case 15:
+			time.Sleep(50 * time.Microsecond)
+		}
+		n.deliver(0, math.MaxInt)
+		h.check()
+	}
+	n.close()
+	for i, r := range h.requests {
+		if done, _, _ := r.Test(); !done {
+			h.t.Fatalf("request %d does not end", i)
+		}
+	}
+	all := h.victim.Read(h.m.Base, attacked)
+	for _, gap := range append(h.outside, [2]int64{h.free, attacked}) {
+		if !bytes.Equal(all[gap[0]:gap[1]], before[gap[0]:gap[1]]) {
+			h.t.Fatal("something was copied to where no buffer is")
+		}
+	}
+	if err := h.victim.Free(h.m); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := attacker.Free(theirs); err != nil {
+		h.t.Fatal(err)
+	}
+	if left := machine.Left(); left != "" {
+		h.t.Fatal(left)
+	}
+}
+
+// check looks whether the books are right.
+func (h *deviceAttack) check() {
+	h.e.lock()
+	defer h.e.unlock()
+	l := &h.e.links
+	if err := l.worklist.check(l.peers); err != nil {
+		h.t.Fatal(err)
+	}
+	a := l.transfers.accel
+	if a == nil {
+		return
+	}
+	has := map[*pinned]bool{}
+	for _, s := range []*side{&a.in, &a.out} {
+		for _, p := range []*pool{&s.small, &s.large} {
+			if len(p.free) > 0 && p.line.len() > 0 {
+				h.t.Fatal("there is pinned memory, and somebody waits for some")
+			}
+			for _, b := range p.free {
+				if has[b] {
+					h.t.Fatal("pinned memory is free twice")
+				}
+				has[b] = true
+			}
+		}
+	}
+	for t := range l.transfers.values() {
+		if o := t.r.device(); o != nil && o.buf != nil {
+			if has[o.buf] {
+				h.t.Fatal("pinned memory has two owners")
+			}
+			has[o.buf] = true
+		}
+	}
+}
