@@ -19,6 +19,7 @@ type check struct {
 	dir, self string // the folder of the programs, and this program
 	text      io.Writer
 	until     time.Time
+	each      time.Duration // for which a figure is measured
 	report    report
 }
 

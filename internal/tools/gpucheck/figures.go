@@ -128,7 +128,7 @@ func (c *check) figure(f figure, g goal, err error) {
 
 // measure runs a benchmark of two ranks for one size.
 func (c *check) measure(m measurement) (float64, error) {
-	words := m.command + " --time 0.5 --warm-time 0.3 --json -M 2G"
+	words := fmt.Sprintf("%s --time %v --warm-time %v --json -M 2G", m.command, c.each.Seconds(), c.each.Seconds()/2)
 	out, err := c.output(gorun(20*time.Second, m.env, 2, words))
 	if err != nil {
 		return 0, err

@@ -1,7 +1,7 @@
 // Gpucheck checks this library on a machine with a GPU: facts, correctness, and figures beside their goals. It is part
 // of what scripts/gpu-check builds, and takes the other programs from its own folder.
 //
-//	gpucheck [-o FOLDER] [-limit 5m] [-only facts|correctness|figures]
+//	gpucheck [-o FOLDER] [-limit 5m] [-time 500ms] [-only facts|correctness|figures]
 //
 // It prints a text and writes it to FOLDER/gpu-check.txt, and the same as one object to FOLDER/gpu-check.json. A part
 // that fails, or takes longer than it may, does not stop the others. Over the software GPU each line of a figure says
@@ -40,6 +40,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	fs.SetOutput(stderr)
 	out := fs.String("o", ".", "the `folder` for gpu-check.txt and gpu-check.json")
 	limit := fs.Duration("limit", 5*time.Minute, "the `time` that all parts together may take")
+	each := fs.Duration("time", 500*time.Millisecond, "the `time` for which each figure is measured")
 	only := fs.String("only", "", "one `part`: facts, correctness or figures")
 	if fs.Parse(args) != nil {
 		return usage
@@ -62,7 +63,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return failed
 	}
 	c := &check{dir: filepath.Dir(self), self: self, text: io.MultiWriter(stdout, text),
-		until: time.Now().Add(*limit)}
+		until: time.Now().Add(*limit), each: *each}
 	c.all(*only)
 	err = c.report.write(filepath.Join(*out, "gpu-check.json"))
 	if e := text.Close(); err == nil {
