@@ -119,9 +119,9 @@ const graph = `
 	benchmarks/internal/picture   : benchmarks/harness, {gonum.org/v1/plot}
 	benchmarks/internal/bench     : mpi, benchmarks/harness
 	benchmarks/internal/device    : mpi, gpu, benchmarks/harness, benchmarks/internal/bench
-	benchmarks/latency            : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
+	benchmarks/latency            : benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
 	                                benchmarks/internal/picture
-	benchmarks/bw                 : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
+	benchmarks/bw                 : benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
 	                                benchmarks/internal/picture
 	benchmarks/bibw               : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
 	                                benchmarks/internal/picture

@@ -1,4 +1,4 @@
-// Gpucheck checks this library on a machine with a GPU: facts, correctness, and figures beside their goals. It is part
+// Gpucheck checks this library on a machine with a GPU: facts, correctness, and figures with their goals. It is part
 // of what scripts/gpu-check builds, and takes the other programs from its own folder.
 //
 //	gpucheck [-o FOLDER] [-limit 5m] [-time 500ms] [-only facts|correctness|figures]
