@@ -180,6 +180,7 @@ const testGraph = `
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	internal/coll                 : internal/join
+	gpu                           : internal/join, transport
 	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop
 	transport/verbs               : transport/transporttest, transport/multi

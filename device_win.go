@@ -24,10 +24,11 @@ type deviceWin = Win[struct{}]
 func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, told []byte, err error) {
 	const kind = agree.MakeWinCreate
 	var has atomic.Bool // a window, whose end calls Release
+	release := sync.OnceFunc(s.Release)
 	defer func() {
 		if goesOn := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded); err != nil && !goesOn &&
 			!has.Load() {
-			s.Release()
+			release()
 		}
 	}()
 	c := comm.(*Comm)
@@ -41,19 +42,23 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 		bad = c.badElement(kind.String(), err)
 	}
 	spec := window.Spec{Kind: kind, Count: int64(s.Count), Elem: int(s.Type.Size()), Update: updater[struct{}]{},
-		Accel: &window.Accel{Mem: s.Mem, Quiesce: s.Quiesce, Release: s.Release}}
-	told = make([]byte, c.Size()*len(s.Tell))
+		Accel: &window.Accel{Mem: s.Mem, Quiesce: s.Quiesce, Release: release}}
+	heard := make([]byte, c.Size()*len(s.Tell))
 	like := fmt.Sprint("device ", s.Type, spec.Elem)
 	made, err := c.create(plan{kind: kind, args: []byte(like), bad: bad,
 		members: func() *ranks.Set { return c.group.Members() },
 		finish:  func(s *commState) { c.group.Duplicate(&s.group) },
 		after: func(_ *agree.Exchange, made *Comm) (no *agree.Veto) {
+			defer func() {
+				if has.Store(no == nil); no != nil {
+					release()
+				}
+			}()
 			// This comes first: a rank that cannot use its device has the others wait in no call.
-			if err := Allgather(newComm(made.commState, nil), s.Tell, told); err != nil {
+			if err := Allgather(newComm(made.commState, nil), s.Tell, heard); err != nil {
 				return &agree.Veto{Class: classOf(err), Text: err.Error(), Cause: err}
 			}
 			made.win, no = window.Make(&made.group, spec)
-			has.Store(no == nil)
 			return no
 		}})
 	if err != nil {
@@ -63,7 +68,7 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 		engines.uses(c.group.Engine)
 	}
 	state := &winState[struct{}]{comm: made, win: made.win, pairs: sync.Pool{New: func() any { return new([4]struct{}) }}}
-	return &deviceWin{winState: state, ctx: c.ctx}, told, nil
+	return &deviceWin{winState: state, ctx: c.ctx}, heard, nil
 }
 
 // classOf is the class of an error of this package.

@@ -120,7 +120,7 @@ func (w way) test(t *testing.T, n int, body func(r rank)) {
 }
 
 // run is RunLocal with a watchdog. A body complains by panicking.
-func run(t *testing.T, n int, body func(c *mpi.Comm)) {
+func run(t *testing.T, n int, body func(c *mpi.Comm), options ...mpi.Option) {
 	t.Helper()
 	defer time.AfterFunc(hangs, func() { panic(t.Name() + " hangs") }).Stop()
 	if err := mpi.RunLocal(n, func(w *mpi.Comm) (err error) {
@@ -132,7 +132,7 @@ func run(t *testing.T, n int, body func(c *mpi.Comm)) {
 		}()
 		body(w)
 		return nil
-	}); err != nil {
+	}, options...); err != nil {
 		t.Fatal(err)
 	}
 }

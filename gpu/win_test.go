@@ -500,6 +500,33 @@ func TestWinShared(t *testing.T) {
 	})
 }
 
+// A rank of another host is asked, and its memory is not opened, whatever a handle would do here.
+func TestWinHosts(t *testing.T) {
+	const ranks = 4
+	m := newMachine(t, acceltest.Options{Delay: 50 * time.Microsecond})
+	var drivers [ranks]*acceltest.Process
+	for i := range drivers {
+		drivers[i] = m.Process()
+	}
+	useDriver(t, drivers[0])
+	run(t, ranks, func(c *mpi.Comm) {
+		r := rank{c, drivers[c.Rank()], 0}
+		mem := of(r, make([]byte, 1000*ranks))
+		w := ok(WinCreate(c, mem.Slice(3, 1000*ranks)))
+		must(w.Fence())
+		for to := range ranks {
+			must(w.Put(message(900, r.Rank()), to, int64(1000*r.Rank())))
+		}
+		must(w.Fence())
+		for from := range ranks {
+			same(contents(r, mem.Slice(3+1000*from, 903+1000*from)), message(900, from))
+		}
+		check(r.d.Calls("Open") == 1, "%d allocations are open, and one is of another rank here", r.d.Calls("Open"))
+		must(w.Free())
+		free(mem)
+	}, func(o *join.Options) { o.Host = func(rank int) int { return rank % 2 } })
+}
+
 // The context of a Win ends its calls.
 func TestWinContext(t *testing.T) {
 	everyWay(t, 2, func(r rank) {

@@ -202,12 +202,20 @@ func (a *accelerators) notify() {
 	}
 }
 
-// poll ends the copies that are over. It returns how many.
+// poll ends the copies that are over. It returns how many. The copies of one device end in their order: behind one that
+// is under way no other is asked about.
 func (a *accelerators) poll() (n int) {
+	waits := uint64(0)
 	for i := 0; i < len(a.under); {
 		c := a.under[i]
+		bit := uint64(1) << (c.device & 63)
+		if waits&bit != 0 {
+			i++
+			continue
+		}
 		done, err := a.driver.Done(c.device, c.event)
 		if !done && err == nil {
+			waits |= bit
 			i++
 			continue
 		}
@@ -308,7 +316,7 @@ func (e *Engine) IsendDevice(cc context.Context, ctx uint32, dest int, tag int32
 	e.lock()
 	defer e.unlock()
 	r := e.requests.handle()
-	r.prepareSend(cc, ctx, dest, tag, nil, Synchronous) // which asks nothing more of one that is announced
+	r.prepareSend(cc, ctx, dest, tag, nil, mode)
 	r.buf.Len, r.announce = int(b.Len), true
 	e.startDevice(r, a, b, err)
 	return r
