@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
