@@ -118,6 +118,15 @@ const graph = `
 	benchmarks/harness            : internal/sizes, {github.com/spf13/pflag}
 	benchmarks/internal/picture   : benchmarks/harness, {gonum.org/v1/plot}
 	benchmarks/internal/bench     : mpi, benchmarks/harness
+	benchmarks/internal/device    : mpi, gpu, benchmarks/harness, benchmarks/internal/bench
+	benchmarks/latency            : benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
+	                                benchmarks/internal/picture
+	benchmarks/bw                 : benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
+	                                benchmarks/internal/picture
+	benchmarks/bibw               : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
+	                                benchmarks/internal/picture
+	benchmarks/collective         : mpi, gpu, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/device,
+	                                benchmarks/internal/picture
 	benchmarks/curves             : benchmarks/internal/picture
 	benchmarks/kernel             : benchmarks/harness, benchmarks/internal/bench, internal/reduce
 	benchmarks/compare            : benchmarks/internal/picture, benchmarks/harness, {golang.org/x/sys}
@@ -127,6 +136,7 @@ const graph = `
 	examples/*                    : mpi
 
 	# Tools.
+	internal/tools/gpucheck       : accel, accel/cuda
 	internal/tools/*, internal/lint, internal/guard:
 `
 

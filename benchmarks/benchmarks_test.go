@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/cudakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
@@ -84,7 +85,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
+	code := cudakit.Main(m)
 	os.RemoveAll(folder)
 	os.Exit(code)
 }
@@ -231,6 +232,19 @@ func checkMistakes(t *testing.T, bin string) {
 		{2, "halo -m 0:8", "a rank computes for at least 1 us", 2},
 		{2, "collective alltoall -M 1000", "4 buffers of 1048576 bytes", 1},
 		{2, "bw -b none", "wanted single or multiple", 2},
+		{2, "latency D D", `"D" is not an option; the places of buffers come with -d cuda`, 2},
+		{2, "latency -d cuda D", `"D": wanted D D, D H or H D`, 2},
+		{2, "latency -d cuda H H", "H H: no buffer is of a device; leave out -d cuda", 2},
+		{2, "bw -d openacc", `wanted cuda, got "openacc"`, 2},
+		{2, "bibw -d managed D D", "managed memory cannot be sent", 2},
+		{2, "bw -d cuda -T mpi_int", "messages in the memory of a device are of bytes; leave out -T or -d", 2},
+		{2, "collective allreduce -d cuda D D", `"D" is not an option`, 2},
+		{2, "collective allgatherv -d cuda", "-d: allgatherv is no call of package gpu; there are allgather, ", 2},
+		{2, "collective bcast_persistent -d cuda", "-d: bcast_persistent is no call of package gpu", 2},
+		{2, "mbw_mr -d cuda", "unknown shorthand flag: 'd'", 2},
+		{2, "latency -d cuda", "rank 0 has no device: gpu.Local: ", 1},
+		{2, "latency -d cuda H D", "rank 1 has no device: gpu.Local: ", 1},
+		{2, "collective bcast -d cuda", "rank 0 has no device: gpu.Local: ", 1},
 	} {
 		out, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
 		var ended *exec.ExitError

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -22,6 +23,7 @@ type driver struct {
 	failure error // why there is none
 	devices []accel.Device
 	self    process
+	alone   bool // it shares no memory: GORUN_CUDA_SHARE
 
 	// mu guards what follows. It is held while memory is opened and closed, so that the count of an open one is true.
 	mu     sync.Mutex
@@ -50,6 +52,9 @@ func (d *driver) start() error {
 		}
 		if err == nil {
 			d.self, err = thisProcess()
+		}
+		if share, wrong := strconv.ParseBool(os.Getenv("GORUN_CUDA_SHARE")); wrong == nil {
+			d.alone = !share
 		}
 		if err != nil {
 			d.failure = fmt.Errorf("%w: %w", accel.ErrNoDriver, err)

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -95,5 +96,20 @@ func BenchmarkQuery(b *testing.B) {
 	})
 	if err := d.Free(m); err != nil {
 		b.Error(err)
+	}
+}
+
+// GORUN_CUDA_SHARE=0 keeps memory from other processes.
+func TestNothingIsShared(t *testing.T) {
+	softGPU(t)
+	for share, want := range map[string]string{"0": "GORUN_CUDA_SHARE is 0", "1": "", "": ""} {
+		p := newPeer(t, "GORUN_CUDA_SHARE="+share)
+		m := must(p.Alloc(0, 5000))
+		if _, _, err := p.Export(m); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("GORUN_CUDA_SHARE=%s: Export: %v, want %q", share, err, want)
+		}
+		if err := p.Free(m); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -61,6 +61,9 @@ func (d *driver) Export(m accel.Memory) ([]byte, int64, error) {
 	if err := d.start(); err != nil {
 		return nil, 0, err
 	}
+	if d.alone {
+		return nil, 0, fmt.Errorf("%w: GORUN_CUDA_SHARE is 0", accel.ErrNotShared)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now, ipc, err := query(m.Base)

@@ -1,12 +1,13 @@
 // Bibw measures how many bytes a second two ranks can send to each other at the same time, for each size.
 //
 //	gorun -n 2 ./benchmarks/bibw [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS] [-W N]
-//	                             [-b single|multiple] [-c] [-f] [--alloc] [--json] [--plot FILE]
+//	                             [-b single|multiple] [-c] [-f] [--alloc] [-d cuda [D|H D|H]] [--json] [--plot FILE]
 //
 // Each rank posts a window of Irecv, starts a window of Isend, and waits for the sends and then the receives; that is
 // one iteration. There is no answer: a rank begins the next window when its own is complete. Rank 0 reads the clock
 // before the first and after the last iteration; the bytes of both directions divided by that time are printed, in
-// 10^6 bytes per second. Buffers, -b, -f and -c are as in benchmarks/bw; sends and receives have buffers of their own.
+// 10^6 bytes per second. Buffers, -b, -d, -f and -c are as in benchmarks/bw; sends and receives have buffers of their
+// own.
 //
 // Options, rounds and output are as in osu_bibw 7.4.
 //
@@ -18,13 +19,15 @@ package main
 import (
 	"errors"
 
+	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
 	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/device"
 	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
 )
 
 var program = harness.Program{
-	Name: "bibw", Title: "OSU MPI Bi-Directional Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfaz",
+	Name: "bibw", Title: "OSU MPI Bi-Directional Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfazd", Places: true,
 	About:    "Measures the bandwidth between two ranks that send to each other at the same time.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(2),
@@ -34,22 +37,39 @@ var program = harness.Program{
 func main() { bench.Main(program, run) }
 
 func run(j *bench.Job) error {
-	out, err := bench.NewFlight(j, j.Options.Window)
-	if err != nil {
+	where, ok, err := device.Open(j)
+	if !ok || err != nil {
 		return err
 	}
-	in, err := bench.NewFlight(j, j.Options.Window)
-	if err != nil {
-		return err
+	both := &bothWays{rank: j.Rank, window: j.Options.Window}
+	for _, f := range []*flight{&both.out, &both.in} {
+		if where == mpi.Undefined {
+			*f, err = bench.NewFlight(j, j.Options.Window)
+		} else {
+			*f, err = device.NewFlight(j, where, j.Options.Window)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	both := &bothWays{out: out, in: in, rank: j.Rank, window: j.Options.Window}
 	report := program.Report(j.Output, harness.Megabytes)
 	return bench.NewMeter(j, j.Rank == 0, false).Bandwidth(report, both, 2*j.Options.Window)
 }
 
+// flight is a window's messages, in memory of the host or of a device.
+type flight interface {
+	Resize(size int64) error
+	Isend(from, n, to int) error
+	Irecv(from, n, source int) error
+	Wait() error
+	Stamp(round, sender int)
+	Clear()
+	Wrong(round, sender int) int64
+}
+
 // bothWays is one rank's two windows.
 type bothWays struct {
-	out, in      *bench.Flight
+	out, in      flight
 	rank, window int
 }
 

@@ -1,7 +1,7 @@
 // Bw measures how many bytes a second one rank can send to another, for each size.
 //
 //	gorun -n 2 ./benchmarks/bw [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS] [-W N]
-//	                           [-b single|multiple] [-c] [-f] [--alloc] [--json] [--plot FILE]
+//	                           [-b single|multiple] [-c] [-f] [--alloc] [-d cuda [D|H D|H]] [--json] [--plot FILE]
 //
 // Rank 0 starts a window of Isend and waits for all of them; rank 1 has posted as many Irecv, waits for all, and
 // answers the whole window with four bytes. One iteration is one window and its answer. Rank 0 reads the clock
@@ -9,6 +9,8 @@
 // second. Buffers and requests are made before, nothing is allocated while the clock runs. All messages of a window
 // share one buffer, as in OSU, unless -b multiple is given. With -f or -c each iteration is timed by itself; -c
 // checks every buffer after each window (with one buffer: the last message to be stored), outside of the timed part.
+//
+// With -d cuda the buffers are in the memory of GPUs, as in benchmarks/latency; the answer is not.
 //
 // Options, rounds and output are as in osu_bw 7.4.
 //
@@ -20,11 +22,12 @@ package main
 import (
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
 	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/device"
 	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
 )
 
 var program = harness.Program{
-	Name: "bw", Title: "OSU MPI Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfazY",
+	Name: "bw", Title: "OSU MPI Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfazYd", Places: true,
 	About:    "Measures the bandwidth from one rank to another, with a window of messages in flight.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),
@@ -34,7 +37,11 @@ var program = harness.Program{
 func main() { bench.Main(program, run) }
 
 func run(j *bench.Job) error {
-	window, err := bench.Windows(j, 1-j.Rank, j.Rank == 0)
+	where, ok, err := device.Open(j)
+	if !ok || err != nil {
+		return err
+	}
+	window, err := device.Windows(j, where, 1-j.Rank, j.Rank == 0)
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,11 @@ type buffers struct {
 
 	bytes   [2][]byte    // send and recv are their beginnings
 	numbers [2][]float64 // in and out
+
+	device deviceBuffers // in place of those, with -d; those have the patterns then
 }
 
-func newBuffers(j *bench.Job, chosen []form) (*buffers, error) {
+func newBuffers(j *bench.Job, where int, chosen []form) (*buffers, error) {
 	b := &buffers{world: j.World, rank: j.Rank, size: j.Ranks, counts: make([]int, j.Ranks)}
 	most := int(j.Options.MaxSize) * mostBlocks(j.Ranks)
 	var err error
@@ -47,7 +49,7 @@ func newBuffers(j *bench.Job, chosen []form) (*buffers, error) {
 			}
 		}
 	}
-	return b, nil
+	return b, b.device.make(j, where, b)
 }
 
 // mostBlocks is how many blocks a buffer has at most: one for each rank, or neighbour.
@@ -55,6 +57,7 @@ func mostBlocks(ranks int) int { return max(ranks, neighbors) }
 
 // resize makes the lengths those of an operation of so many bytes.
 func (b *buffers) resize(o *operation, bytes int) {
+	defer b.device.resize(b)
 	b.o = o
 	b.send, b.sent, b.recv, b.received, b.in, b.out = nil, nil, nil, nil, nil, nil
 	b.to, b.from = nil, nil

@@ -29,7 +29,7 @@ func TestValidation(t *testing.T) {
 		err := mpi.RunLocal(ranks, func(world *mpi.Comm) error {
 			o := harness.CollectiveDefaults()
 			o.MaxSize = 4096
-			m, err := newMeter(&bench.Job{World: world, Rank: world.Rank(), Ranks: ranks, Options: o}, all())
+			m, err := newMeter(&bench.Job{World: world, Rank: world.Rank(), Ranks: ranks, Options: o}, mpi.Undefined, all())
 			if err != nil {
 				return err
 			}

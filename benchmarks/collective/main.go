@@ -1,7 +1,8 @@
 // Collective measures how long collective calls take.
 //
 //	gorun -n N ./benchmarks/collective OPERATION[,OPERATION]... [-m MIN:MAX] [-i N | --time SECONDS] [-x N]
-//	                                   [--warm-time SECONDS] [-M BYTES] [-c] [-f] [--alloc] [--json] [--plot FILE]
+//	                                   [--warm-time SECONDS] [-M BYTES] [-c] [-f] [--alloc] [-d cuda] [--json]
+//	                                   [--plot FILE]
 //
 // OPERATION is one of OSU's names: allgather, allgatherv, allreduce, alltoall, alltoallv, alltoallw, barrier, bcast,
 // gather, gatherv, neighbor_allgather, neighbor_allgatherv, neighbor_alltoall, neighbor_alltoallv, neighbor_alltoallw,
@@ -24,8 +25,11 @@
 // For reduce_scatter it is the whole vector, for reduce_scatter_block a rank's part. Reductions add float64, so the
 // program leaves out sizes that are not multiples of 8. The root is rank 0. The v forms have equal counts.
 //
+// With -d cuda all buffers are in the memory of GPUs. Each rank takes the GPU that gpu.Local returns, and the program
+// must be built with CGO_ENABLED=1 and -tags cuda. Package gpu has eight of the operations, blocking and nonblocking.
+//
 // Owns: the operations.
-// May call: mpi, benchmarks/harness, benchmarks/internal/*.
+// May call: mpi, gpu, benchmarks/harness, benchmarks/internal/*.
 // Never: reach into the runtime.
 package main
 
@@ -38,11 +42,12 @@ import (
 
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
 	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/device"
 	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
 )
 
 var program = harness.Program{
-	Name: "collective", Title: "OSU MPI Collective Latency Test", Operand: "OPERATION[,OPERATION]...", Takes: "mixXTMcfa",
+	Name: "collective", Title: "OSU MPI Collective Latency Test", Operand: "OPERATION[,OPERATION]...", Takes: "mixXTMcfad",
 	About: "Measures the time of collective calls: " + strings.Join(names(), ", ") +
 		"; iallreduce and so on, allreduce_persistent and so on. It may be called osu_OPERATION.",
 	Defaults: harness.CollectiveDefaults(),
@@ -53,15 +58,24 @@ var program = harness.Program{
 func main() { bench.Main(program, run) }
 
 func check(o harness.Options) error {
-	chosen, err := choose(o.Operand, filepath.Base(os.Args[0]))
+	chosen, err := chosenBy(o)
 	if err == nil && len(sizesOf(o, chosen)) == 0 {
 		err = fmt.Errorf("-m %d:%d: the sizes of a reduction are multiples of 8; name one", o.MinSize, o.MaxSize)
 	}
 	return err
 }
 
+// chosenBy is what the options choose.
+func chosenBy(o harness.Options) ([]form, error) {
+	chosen, err := choose(o.Operand, filepath.Base(os.Args[0]))
+	if err != nil || o.Accelerator.Kind == "" {
+		return chosen, err
+	}
+	return onDevice(chosen)
+}
+
 func run(j *bench.Job) error {
-	chosen, err := choose(j.Options.Operand, filepath.Base(os.Args[0]))
+	chosen, err := chosenBy(j.Options)
 	if err != nil {
 		return err
 	}
@@ -69,7 +83,11 @@ func run(j *bench.Job) error {
 	if err := j.Options.CheckMemory(2 * int64(mostBlocks(j.Ranks))); err != nil {
 		return j.Refuse(err)
 	}
-	m, err := newMeter(j, chosen)
+	where, ok, err := device.Open(j)
+	if !ok || err != nil {
+		return err
+	}
+	m, err := newMeter(j, where, chosen)
 	if err == nil {
 		err = countHost(j)
 	}

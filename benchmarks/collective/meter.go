@@ -21,8 +21,9 @@ type meter struct {
 	wrong   int64
 }
 
-func newMeter(j *bench.Job, chosen []form) (*meter, error) {
-	b, err := newBuffers(j, chosen)
+// newMeter makes the meter of a rank whose buffers are on a device, if where is one.
+func newMeter(j *bench.Job, where int, chosen []form) (*meter, error) {
+	b, err := newBuffers(j, where, chosen)
 	return &meter{job: j, pace: bench.NewPace(j), buffers: b}, err
 }
 
@@ -156,6 +157,9 @@ func (m *meter) play(n int) error {
 func (m *meter) playChecked(n int) error {
 	for i := range n {
 		m.buffers.fill(i)
+		if err := m.buffers.device.put(); err != nil {
+			return err
+		}
 		if err := mpi.Barrier(m.job.World); err != nil {
 			return err
 		}
@@ -164,6 +168,9 @@ func (m *meter) playChecked(n int) error {
 			return err
 		}
 		m.took += bench.Now() - start
+		if err := m.buffers.device.get(); err != nil {
+			return err
+		}
 		m.wrong += m.buffers.wrong(i)
 	}
 	return nil

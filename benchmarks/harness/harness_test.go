@@ -164,7 +164,7 @@ func TestSilentRank(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMrscfazYRVwS"
+	p.Takes, p.Places = "mixXTWptbMrscfazYRVwSd", true
 	def := p.Defaults
 	with := func(change func(*Options)) Options { o := def; change(&o); return o }
 	tests := []struct {
@@ -208,6 +208,11 @@ func TestParse(t *testing.T) {
 		{"--json", with(func(o *Options) { o.JSON = true })},
 		{"--plot a/b.svg", with(func(o *Options) { o.Plot = "a/b.svg" })},
 		{"--plot=B.PNG", with(func(o *Options) { o.Plot = "B.PNG" })},
+		{"-d cuda", with(func(o *Options) { o.Accelerator = Accelerator{Kind: "cuda"} })},
+		{"-d cuda D H", with(func(o *Options) { o.Accelerator = Accelerator{"cuda", "DH"} })},
+		{"H D -i 7 -d cuda -x 0", with(func(o *Options) {
+			o.Small, o.Large, o.WarmTime, o.Accelerator = Rounds{7, 0}, Rounds{7, 0}, 0, Accelerator{"cuda", "HD"}
+		})},
 		{"-cf", with(func(o *Options) { o.Validate, o.Full = true, true })},
 		{"-M 1073741824 -m 536870912", with(func(o *Options) { o.MemoryMax, o.MaxSize = 1<<30, 1<<29 })},
 	}
@@ -232,7 +237,7 @@ func TestIterationsInsteadOfADefaultTime(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMzYRVwS"
+	p.Takes, p.Places = "mixXTWptbMzYRVwSd", true
 	tests := []struct{ args, want string }{
 		{"-m x", `"x" is not a size; use for example 4096, 64KiB or 1M`},
 		{"-z P95", `"P95" is not an option`},
@@ -269,6 +274,14 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"--bogus", "unknown flag: --bogus"},
 		{"-f", "unknown shorthand flag: 'f'"}, // an option of OSU that this program does not take
 		{"-m", "flag needs an argument"},
+		{"D D", `"D" is not an option; the places of buffers come with -d cuda`},
+		{"-d openacc", `wanted cuda, got "openacc"`},
+		{"-d managed", "managed memory cannot be sent"},
+		{"-d cuda D", `"D": wanted D D, D H or H D`},
+		{"-d cuda D M", `"D M": wanted D D, D H or H D`},
+		{"-d cuda D D D", `"D D D": wanted D D, D H or H D`},
+		{"-d cuda H H", "H H: no buffer is of a device; leave out -d cuda"},
+		{"-d cuda -T all", "of bytes; leave out -T or -d"},
 		{"4", `"4" is not an option`},
 	}
 	for _, test := range tests {
@@ -508,5 +521,34 @@ func TestBefore(t *testing.T) {
 				t.Errorf("%q at rank %d: %q, %q", c.args, rank, &out, &wrong)
 			}
 		}
+	}
+}
+
+func TestHeaderOfDevices(t *testing.T) {
+	for _, c := range []struct {
+		a      Accelerator
+		places bool
+		want   string
+	}{
+		{Accelerator{}, true, "# OSU MPI Latency Test v7.4 (gorun)\n# Datatype"},
+		{Accelerator{"cuda", ""}, true, "# OSU MPI-CUDA Latency Test v7.4 (gorun)\n" +
+			"# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)\n# Datatype"},
+		{Accelerator{"cuda", "HD"}, true, "# Send Buffer on HOST (H) and Receive Buffer on DEVICE (D)\n# Datatype"},
+		{Accelerator{"cuda", ""}, false, "# OSU MPI-CUDA Latency Test v7.4 (gorun)\n# Datatype"},
+	} {
+		p, out := latency(), new(bytes.Buffer)
+		p.Places = c.places
+		o := p.Defaults
+		o.Accelerator = c.a
+		if err := p.Report(Output{W: out, Options: o}, Microseconds).Header(); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), c.want) {
+			t.Errorf("%+v: %s", c, out)
+		}
+	}
+	if (Accelerator{}).Has(0) || !(Accelerator{"cuda", ""}).Has(7) || (Accelerator{"cuda", "HD"}).Has(0) ||
+		!(Accelerator{"cuda", "HD"}).Has(1) {
+		t.Error("the wrong ranks have their buffers on a device")
 	}
 }

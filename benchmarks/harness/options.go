@@ -55,6 +55,7 @@ type Options struct {
 	JSON             bool          // --json: an object a line instead of the table
 	Plot             string        // --plot: the file of a picture; "": none
 	Operand          string        // the word that is no option
+	Accelerator      Accelerator   // -d, and the words that say whose buffers it has
 }
 
 // LatencyDefaults are OSU's for the latency programs.

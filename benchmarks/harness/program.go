@@ -22,12 +22,13 @@ type Program struct {
 	Ranks    int    // exactly so many ranks; 0: any number that is at least MinRanks
 	MinRanks int    // 0: one
 	// Takes has the options it takes, by their letters. 'a' stands for --alloc, 'T' for --time, 'X' for --warm-time,
-	// 'r' for --run-ahead, 's' for --waitsome. 'Y' stands for -T, 'S' for -s, and 'z', 'R', 'V' and 'w' for
+	// 'r' for --run-ahead, 's' for --waitsome. 'Y' stands for -T, 'S' for -s, and 'z', 'R', 'V', 'w' and 'd' for
 	// themselves. --json goes without saying.
 	Takes    string
 	Counts   string // what -i counts, for -h; "iterations measured" when empty
 	Range    string // what -m ranges over, for -h; "message sizes in bytes" when empty
 	Operand  string // the word that is no option, for -h: "OPERATION"; empty: there is none
+	Places   bool   // with -d it takes two words that say whose buffers a device has: D D, D H or H D
 	Defaults Options
 	// Buffers is how many buffers of MaxSize bytes one rank makes under these options; nil: -m is not a size.
 	Buffers func(Options) int64
@@ -92,14 +93,16 @@ func (p Program) Parse(args []string) (Options, error) {
 	case err != nil:
 	case o.VaryWindow && fs.Changed("window-size"):
 		err = errors.New("-V varies the window, so that -W cannot be used with it")
+	case o.Accelerator.Kind != "" && o.Type != Char:
+		err = errors.New("messages in the memory of a device are of bytes; leave out -T or -d")
 	case given.help:
 		return o, errHelp
 	case given.version:
 		return o, errVersion
-	case fs.NArg() > 1 || fs.NArg() > 0 && p.Operand == "":
-		err = fmt.Errorf("%q is not an option", fs.Arg(fs.NArg()-1))
 	default:
-		o.Operand = fs.Arg(0)
+		err = p.words(fs.Args(), &o)
+	}
+	if err == nil {
 		o.settleTimes(fs.Changed)
 		if o.VaryWindow {
 			o.Window = WidestWindow
@@ -112,6 +115,24 @@ func (p Program) Parse(args []string) (Options, error) {
 		return o, fmt.Errorf("%s: %w (%s -h lists the options)", p.Name, err, p.Name)
 	}
 	return o, nil
+}
+
+// words takes what is left of the command line without the options.
+func (p Program) words(words []string, o *Options) error {
+	if p.Places && o.Accelerator.Kind != "" && len(words) > 0 {
+		return o.Accelerator.place(words)
+	}
+	switch n := len(words); {
+	case n > 1 || n > 0 && p.Operand == "":
+		err := fmt.Errorf("%q is not an option", words[n-1])
+		if p.Places && places[words[n-1]] {
+			err = fmt.Errorf("%w; the places of buffers come with -d cuda", err)
+		}
+		return err
+	case n == 1:
+		o.Operand = words[0]
+	}
+	return nil
 }
 
 // spellOut gives the list of -zP99,P50 its long name: a letter whose value may be left out has none behind it.
@@ -218,6 +239,8 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	add("sync-option", "S", "LIST",
 		"calls of an epoch, a column for each: "+strings.Join(Syncs, ", ")+" (default flush)",
 		func(s string) error { return parseSync(s, o) })
+	add("accelerator", "d", "cuda", "buffers in the memory of GPUs; needs a build with CGO_ENABLED=1 and -tags cuda",
+		func(s string) error { return o.Accelerator.parse(s) })
 	if strings.Contains(p.Takes, "V") {
 		fs.BoolVarP(&o.VaryWindow, "vary-window", "V", false, "windows of 8 to 128 messages, a column for each")
 	}
@@ -324,6 +347,9 @@ func (p Program) help() string {
 	name := p.Name
 	if p.Operand != "" {
 		name += " " + p.Operand
+	}
+	if p.Places {
+		name += " [-d cuda [D|H D|H]]"
 	}
 	return fmt.Sprintf("%s\n\nUsage: gorun -n %s ./benchmarks/%s [options]\n\n%s",
 		p.About, ranks, name, fs.FlagUsages())

@@ -68,7 +68,10 @@ type row struct {
 
 // Table makes the program's table. An empty datatype leaves out the line that names it.
 func (p Program) Table(out Output, datatype, key string, cols ...Column) *Table {
-	return &Table{program: p, out: out, datatype: datatype, key: key, cols: cols}
+	p.Title = out.Options.Accelerator.title(p.Title)
+	t := &Table{program: p, out: out, datatype: datatype, key: key, cols: cols}
+	out.Options.Accelerator.describe(t)
+	return t
 }
 
 // Before adds a comment line above the title.

@@ -27,6 +27,7 @@ var meanings = map[string]string{
 	"TagMatching":    "Whether RDMA devices match tags and run rendezvous by themselves. auto: where the device can; on: an error where it cannot; off: software matches everything.",
 	"UCXLibrary":     "The path of the libucp that is opened. Not set: the system's libucp.so.0.",
 	"CUDALibrary":    "The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.",
+	"CUDAShare":      "1: a rank lets the ranks of its host map its device memory, and one copy moves a message from device to device. 0: such a message goes through pinned memory of the host.",
 	"Job":            "The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.",
 	"Key":            "The key by which a rank that dials PMI_PORT and its launcher prove to each other that they belong to the job. Init takes it out of the environment.",
 	"Rank0":          "The host:port of index 0 of an Indexed Job, which serves the others.",

@@ -113,6 +113,10 @@ type Values struct {
 	// The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.
 	CUDALibrary string `env:"GORUN_CUDA_LIB" of:"cuda"`
 
+	// 1: a rank lets the ranks of its host map its device memory, and one copy moves a message from device to device.
+	// 0: such a message goes through pinned memory of the host.
+	CUDAShare bool `env:"GORUN_CUDA_SHARE" default:"1" of:"cuda" like:"UCX_TLS=^cuda_ipc"`
+
 	// The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.
 	Job string `env:"GORUN_JOB" of:"job"`
 

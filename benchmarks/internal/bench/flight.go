@@ -59,7 +59,7 @@ func (f *Flight) Isend(from, n, to int) error {
 		if !single {
 			buf = buffers[from+i]
 		}
-		r, err := mpi.Isend(world, buf, to, dataTag)
+		r, err := mpi.Isend(world, buf, to, DataTag)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (f *Flight) Irecv(from, n, source int) error {
 		if !single {
 			buf = buffers[from+i]
 		}
-		r, err := mpi.Irecv(world, buf, source, dataTag)
+		r, err := mpi.Irecv(world, buf, source, DataTag)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (f *Flight) Wait() error { return mpi.WaitAll(f.Requests...) }
 // Stamp writes the patterns of a round into the buffers. With as many buffers as messages each has its own.
 func (f *Flight) Stamp(round, sender int) {
 	for i, buf := range f.Buffers {
-		harness.Fill(buf, round, mark(sender, i))
+		harness.Fill(buf, round, Mark(sender, i))
 	}
 }
 
@@ -106,15 +106,15 @@ func (f *Flight) Clear() {
 // Wrong counts the buffers without the round's pattern of this sender.
 func (f *Flight) Wrong(round, sender int) (wrong int64) {
 	for i, buf := range f.Buffers {
-		if !harness.Check(buf, round, mark(sender, i)) {
+		if !harness.Check(buf, round, Mark(sender, i)) {
 			wrong++
 		}
 	}
 	return wrong
 }
 
-// mark differs for each buffer of each sender.
-func mark(sender, i int) int { return sender<<24 + i }
+// Mark differs for each buffer of each sender.
+func Mark(sender, i int) int { return sender<<24 + i }
 
 // Window is one side of the windows between two ranks: the sender starts a window of Isend and waits for all, the
 // receiver has posted as many Irecv, waits for all, and answers the whole window with four bytes. With --run-ahead only

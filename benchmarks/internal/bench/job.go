@@ -13,10 +13,10 @@ import (
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
 )
 
-// Tags of the messages that this package sends.
+// Tags of the messages that this package sends. Pairs and windows of other packages use the first two.
 const (
-	pingTag   = 1
-	dataTag   = 100
+	PingTag   = 1
+	DataTag   = 100
 	answerTag = 101
 	figureTag = 102
 	paceTag   = 103
@@ -151,6 +151,9 @@ func Memory[T byte | int64 | float64](j *Job, n int) ([]T, error) {
 	clear(m.Slice())
 	return m.Slice()[:n:n], nil
 }
+
+// AtEnd has free called when the job's body has returned.
+func (j *Job) AtEnd(free func() error) { j.frees = append(j.frees, free) }
 
 func (j *Job) free() {
 	for _, free := range j.frees {

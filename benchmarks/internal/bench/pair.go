@@ -20,7 +20,7 @@ type Pair struct {
 
 // NewPair makes the side of a rank that exchanges messages with partner.
 func NewPair(j *Job, partner int, serves bool) (*Pair, error) {
-	p := &Pair{World: j.World, Partner: partner, Serves: serves, Tag: pingTag}
+	p := &Pair{World: j.World, Partner: partner, Serves: serves, Tag: PingTag}
 	for i := range p.whole {
 		var err error
 		if p.whole[i], err = j.Memory(int(j.Options.MaxSize)); err != nil {

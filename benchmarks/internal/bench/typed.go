@@ -92,15 +92,15 @@ func (p typedPair[T]) Play(n int) error {
 	world, send, recv, partner := p.world, p.buffers[0], p.buffers[1], p.partner
 	for range n {
 		if p.first {
-			if err := mpi.Send(world, send, partner, pingTag); err != nil {
+			if err := mpi.Send(world, send, partner, PingTag); err != nil {
 				return err
 			}
 		}
-		if _, err := mpi.Recv(world, recv, partner, pingTag); err != nil {
+		if _, err := mpi.Recv(world, recv, partner, PingTag); err != nil {
 			return err
 		}
 		if !p.first {
-			if err := mpi.Send(world, send, partner, pingTag); err != nil {
+			if err := mpi.Send(world, send, partner, PingTag); err != nil {
 				return err
 			}
 		}
@@ -153,9 +153,9 @@ func (w *typedWindow[T]) Play(n int) error {
 			var err error
 			b := w.buffers[i%len(w.buffers)]
 			if w.first {
-				w.requests[i], err = mpi.Isend(w.world, b, w.partner, dataTag)
+				w.requests[i], err = mpi.Isend(w.world, b, w.partner, DataTag)
 			} else {
-				w.requests[i], err = mpi.Irecv(w.world, b, w.partner, dataTag)
+				w.requests[i], err = mpi.Irecv(w.world, b, w.partner, DataTag)
 			}
 			if err != nil {
 				return err

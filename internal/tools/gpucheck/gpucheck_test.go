@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// folder has shell scripts in place of the programs.
+func folder(t *testing.T, scripts map[string]string) *check {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range scripts {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &check{dir: dir, self: filepath.Join(dir, "self"), text: new(bytes.Buffer), each: time.Millisecond,
+		until: time.Now().Add(time.Minute), report: report{Facts: map[string]string{}}}
+}
+
+// object is what a benchmark prints.
+const object = `echo '{"program":"latency","values":{"Avg Latency(us)":20.5,"P50":7}}'`
+
+func TestPartsDoNotStopEachOther(t *testing.T) {
+	c := folder(t, map[string]string{
+		"gorun": `case "$*" in *bibw*) echo this is why >&2; exit 7;; *collective*) exit 1;; *) ` + object + `;; esac`,
+		"bibw":  "exit 1", "gpu.test": "exit 0", "accel-cuda.test": `test "$GORUN_TEST_GPU" = installed`})
+	c.all("")
+	bad := 0
+	for _, p := range c.report.Parts {
+		if !p.Passed {
+			bad++
+		}
+		if strings.HasPrefix(p.Name, "windows in both") && !strings.Contains(p.Why, "exit status 7: this is why") {
+			t.Errorf("the reason of a failed part is %q", p.Why)
+		}
+	}
+	// The driver, answers (which is not there), bibw and collective.
+	if bad != 4 || len(c.report.Parts) < 15 || len(c.report.Figures) != 12 || c.report.code() != failed {
+		t.Errorf("%d of %d parts are bad, %d figures, code %d\n%s", bad, len(c.report.Parts), len(c.report.Figures),
+			c.report.code(), c.text)
+	}
+}
+
+// A job that hangs is killed with all its processes, and when no time is left nothing is started.
+func TestLimits(t *testing.T) {
+	c := folder(t, map[string]string{"gorun": `echo begun; sleep 600 & wait`})
+	out, err := c.output(gorun(300*time.Millisecond, nil, 2, "x"))
+	if err == nil || !strings.Contains(err.Error(), "it was killed after") || out != "begun\n" {
+		t.Errorf("printed %q, %v", out, err)
+	}
+	c.until = time.Now()
+	if _, err := c.output(gorun(time.Minute, nil, 2, "x")); err == nil || err.Error() != "no time was left" {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestFirstValue(t *testing.T) {
+	for text, want := range map[string]float64{
+		`{"values":{"Avg Latency(us)":20.5,"P50":7}}` + "\n": 20.5, `{"values":{"a":null,"b":3}}`: 3,
+	} {
+		if got, err := firstValue(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "8 20.5", `{"values":{}}`, `{"values":{"a":0}}`, `{}`} {
+		if got, err := firstValue(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestGoals(t *testing.T) {
+	for _, c := range []struct {
+		g            goal
+		value, other float64
+		met          bool
+	}{
+		{goal{text: "at most 25 us", value: 25}, 25, 0, true}, {goal{text: "at most 25 us", value: 25}, 25.1, 0, false},
+		{atMost(1.3, "x"), 13, 10, true}, {atMost(1.3, "x"), 13.1, 10, false}, {atMost(1.3, "x"), 1, 0, false},
+		{atLeast(0.8, "x"), 8, 10, true}, {atLeast(0.8, "x"), 7.9, 10, false}, {atLeast(0.8, "x"), 8, 0, false},
+	} {
+		if c.g.met(c.value, c.other) != c.met {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// No figure of the software device can be taken for one of a GPU.
+func TestSoftwareFigures(t *testing.T) {
+	for _, soft := range []bool{true, false} {
+		c := folder(t, nil)
+		c.report.Software = soft
+		c.figure(figure{Name: "a", Value: 10, Unit: "us", Other: 10, Beside: "x"}, atMost(1.3, "x"), nil)
+		c.figure(figure{Name: "b", Value: 50, Unit: "us"}, goal{text: "at most 25 us", value: 25}, nil)
+		c.figure(figure{Name: "c", Value: 50, Unit: "us"}, goal{}, nil)
+		c.figure(figure{Name: "d"}, goal{text: "at most 25 us", value: 25}, errors.New("no such thing"))
+		for i, f := range c.report.Figures {
+			b, err := json.Marshal(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verdict := map[bool][]string{true: {"", "", "", ""}, false: {": met", ": missed", "", ""}}[soft][i]
+			if line := f.line(); strings.Contains(line, software) != soft || !strings.HasSuffix(line, verdict) ||
+				strings.Contains(string(b), `"software_device":true`) != soft ||
+				soft && (f.Met != nil || strings.HasSuffix(line, "met") || strings.HasSuffix(line, "missed")) {
+				t.Errorf("software %v: %s\n%s", soft, line, b)
+			}
+		}
+		if c.report.Figures[3].Why != "no such thing" || strings.Contains(c.report.sum(), software) != soft {
+			t.Errorf("%+v, %s", c.report.Figures[3], c.report.sum())
+		}
+	}
+}
+
+func TestCodes(t *testing.T) {
+	yes, no := true, false
+	for _, c := range []struct {
+		r    report
+		code int
+	}{
+		{report{Parts: []part{{Passed: true}}, Figures: []figure{{Met: &yes}, {}}}, 0},
+		{report{Parts: []part{{Passed: true}}, Figures: []figure{{Met: &yes}, {Met: &no}}}, missed},
+		{report{Parts: []part{{Passed: true}, {}}, Figures: []figure{{Met: &no}}}, failed},
+		{report{Parts: []part{{Passed: true}}, Figures: []figure{{Met: &no}, {Why: "x"}}}, failed},
+	} {
+		if got := c.r.code(); got != c.code {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+	for _, args := range [][]string{{"-x"}, {"word"}, {"-only", "all"}} {
+		if got := run(args, new(bytes.Buffer), new(bytes.Buffer)); got != usage {
+			t.Errorf("%v: %d", args, got)
+		}
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	text := "attr: attribute 118 GPU_DIRECT_RDMA_WRITES_ORDERING = 100\nattr: VMM granularity: minimum 1\nx: attribute 1 A = 2\n"
+	if got := attributes(text); len(got) != 1 || got["GPU_DIRECT_RDMA_WRITES_ORDERING"] != "100" {
+		t.Error(got)
+	}
+}
