@@ -177,8 +177,7 @@ func unmap(device int, b block) error {
 	return answer(C.ca_unmap(C.int(device), &c, &f), &f)
 }
 
-// ipcHandle is a CUipcMemHandle.
-type ipcHandle [C.CA_IPC]byte
+var _ [C.CA_IPC]byte = ipcHandle{}
 
 func ipcGet(device int, addr uint64) (h ipcHandle, err error) {
 	var f C.struct_ca_fail
