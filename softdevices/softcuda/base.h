@@ -9,9 +9,7 @@
 #ifndef BASE_H
 #define BASE_H
 
-#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
-#endif
 
 #include <pthread.h>
 #include <stdatomic.h>

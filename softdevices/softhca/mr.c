@@ -143,6 +143,9 @@ static int touch_pages(void *addr, size_t length, bool write)
 		return 0;
 	if (errno != EINVAL)
 		return errno == ENOMEM ? EFAULT : errno;
+	/* EINVAL means that the access is not allowed, or that the kernel does not know the call: our stack tells. */
+	if (!madvise((void *)((uintptr_t)&page & ~(page - 1)), page, MADV_POPULATE_READ))
+		return EFAULT;
 	return msync((void *)from, len, MS_ASYNC) ? EFAULT : 0;
 }
 

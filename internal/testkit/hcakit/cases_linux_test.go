@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/cudakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/softlib"
 )
@@ -15,7 +16,7 @@ import (
 func TestCases(t *testing.T) {
 	hcakit.Build(t) // skips, before anything else is built
 	folder := t.TempDir()
-	for _, program := range []string{"base", "strict", "tm", "faults"} {
+	for _, program := range []string{"base", "strict", "tm", "faults", "dmabuf"} {
 		hcakit.CompileCases(t, program, filepath.Join(folder, program))
 	}
 	for _, run := range []struct {
@@ -34,6 +35,8 @@ func TestCases(t *testing.T) {
 		{"tm", "wire", []string{"SOFTHCA_WIRE=1", "SOFTHCA_READV=0", "SOFTHCA_SEED=6", "SOFTHCA_RNR=30", "SOFTHCA_DROP=10"},
 			60},
 		{"faults", "plain", nil, 55},
+		{"dmabuf", "plain", []string{"CUDA_LIB=" + cudakit.Build(t)}, 8},
+		{"dmabuf", "flushed", []string{"CUDA_LIB=" + cudakit.Build(t), "SOFTCUDA_ORDERING=0"}, 8},
 	} {
 		if testing.Short() && run.how != "plain" {
 			continue // takes long and finds little that the others do not

@@ -16,7 +16,7 @@ import (
 func (l *Library) CompileCases(t *testing.T, program, path string, flags ...string) {
 	t.Helper()
 	dir := filepath.Join(l.Sources(t), "test")
-	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", path,
+	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", path,
 		filepath.Join(dir, program+".c"), filepath.Join(dir, "kit.c"), "-pthread"}
 	cc := exec.Command(proc.RequireProgram(t, "cc", "gcc libc6-dev"), append(args, flags...)...)
 	if out, err := cc.CombinedOutput(); err != nil {

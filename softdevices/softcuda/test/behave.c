@@ -585,9 +585,16 @@ static uint64_t blocked(void)
 	return all;
 }
 
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
 static void threads_block_signals(void)
 {
 	start();
+	OK(cuLaunchHostFunc(NULL, nothing, NULL)); /* both threads run: for a moment a new one blocks all */
+	OK(cuCtxSynchronize());
 	CHECK(blocked() >> (SIGINT - 1) & 1 && blocked() >> (SIGURG - 1) & 1);
 }
 
@@ -595,8 +602,9 @@ static void threads_take_signals_if_asked(void)
 {
 	setenv("SOFTCUDA_SIGNALS", "1", 1);
 	start();
-	while (blocked()) /* for a moment a new thread blocks all; the case's alarm ends it */
-		usleep(1000);
+	OK(cuLaunchHostFunc(NULL, nothing, NULL));
+	OK(cuCtxSynchronize());
+	CHECK(!blocked());
 }
 
 /* Random copies and fills of one stream give what they would give in order. */
@@ -644,19 +652,30 @@ static void seeded_stream_keeps_its_order(void)
 static void seed_changes_the_order_of_streams(void)
 {
 	int early = 0;
-	void *a, *b;
+	void *held, *a, *b, *e;
+	sem_t go;
 	ptr d;
 
 	setenv("SOFTCUDA_SEED", "1", 1);
+	setenv("SOFTCUDA_DELAY", "0", 1);
 	start();
+	held = stream(1);
 	a = stream(1);
 	b = stream(1);
+	OK(cuEventCreate(&e, 2));
+	sem_init(&go, 0, 0);
 	d = alloc(4096);
+	write_word(d + 8, 7);
+	write_word(d + 64, 8);
 	for (int i = 0; i < 40; i++) {
-		write_word(d, 0);
-		OK(cuMemcpyAsync(d, d + 64, 8, a)); /* what allocation left there */
+		OK(cuLaunchHostFunc(held, hold, &go));
+		OK(cuEventRecord(e, held));
+		OK(cuStreamWaitEvent(a, e, 0));
+		OK(cuStreamWaitEvent(b, e, 0));
+		OK(cuMemcpyAsync(d, d + 64, 8, a));
 		OK(cuMemcpyAsync(d, d + 8, 8, b));
-		write_word(d + 8, 7);
+		sem_post(&go);
+		OK(cuCtxSynchronize());
 		early += read_word(d) != 7;
 	}
 	CHECK(early > 0 && early < 40);

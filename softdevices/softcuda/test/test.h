@@ -7,6 +7,8 @@
 #ifndef SOFTCUDA_TEST_H
 #define SOFTCUDA_TEST_H
 
+#define _GNU_SOURCE
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
