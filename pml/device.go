@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,8 @@ import (
 //	          into pinned memory, and goes from there as a stream (staging.go).
 //	receive   of a short message: its payload is copied through pinned memory. Of an announced one: it asks for as much
 //	          as it has pinned memory for, copies that, and asks for more (staging.go). Where the message is in device
-//	          memory of the same host, one copy moves it (sharing.go).
+//	          memory of the same host, one copy moves it (sharing.go). Between hosts an adapter that reaches device
+//	          memory moves it (adapter.go).
 //
 // Neither side knows beforehand what kind of memory the other has.
 //
@@ -59,7 +61,8 @@ type deviceOp struct {
 	ready   int64
 	rest    []byte // of a receive: what has come of a short message, and is not being copied yet
 
-	share share
+	share   share
+	reading reading
 }
 
 // accelerators are what an engine needs for messages in device memory: pinned memory and the copies under way. It is
@@ -78,6 +81,9 @@ type accelerators struct {
 	lastLent uint64 // number of what was lent last
 	uses     uint64 // messages that have been lent, ever
 	forgets  []forgetter
+
+	adapters []*adapter
+	full     []*deviceOp // receives whose link had no room for their READ
 }
 
 // copying is a copy that is under way.
@@ -176,7 +182,11 @@ func (c *copyingDevice) Poll(pkts []transport.Packet) int {
 	if len(c.under) > 0 {
 		c.accelerators().poll()
 	}
-	return c.inner.Poll(pkts)
+	n := c.inner.Poll(pkts)
+	if len(c.full) > 0 {
+		c.accelerators().readAgain()
+	}
+	return n
 }
 
 func (c *copyingDevice) Arm(level transport.Level) bool {
@@ -293,6 +303,7 @@ func (a *accelerators) finish() {
 			p.unshare()
 		}
 	}
+	a.dropRegions()
 	a.forgetting()
 	a.e.unlock()
 	a.bell.Close()
@@ -393,6 +404,7 @@ func (r *Request) device() *deviceOp {
 // held is called when r is over but for its copies. It reports whether some are under way.
 func (o *deviceOp) held() bool {
 	o.over = true
+	o.flush()
 	o.letGo()
 	if o.busy() {
 		return true
@@ -414,6 +426,10 @@ func (o *deviceOp) settle() {
 // letGo gives back what an operation has that will not go on, but for what copies touch. What has come goes on.
 func (o *deviceOp) letGo() {
 	o.unlend()
+	o.unread()
+	if len(o.a.full) > 0 {
+		o.a.full = slices.DeleteFunc(o.a.full, func(other *deviceOp) bool { return other == o })
+	}
 	if o.waiting != nil && len(o.rest) == 0 {
 		o.waiting.leave(o)
 	}

@@ -80,10 +80,14 @@ type packedPiece struct {
 	mem      []byte
 }
 
-// announcePieces is announce of a message that no peer can READ.
+// announcePieces is announce of a message that no peer can READ, unless an adapter does.
 func (ts *transfers) announcePieces(t *transfer) bool {
 	p, r := t.peer, t.r
-	t.snd.Init(t.id, int64(r.buf.Len), rendezvous.Region{}, p.piece(r.buf.Len))
+	var memory rendezvous.Region
+	if o := r.pieces.device; o != nil {
+		memory = o.offer(p)
+	}
+	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
 	if p.zcopy != nil {
 		t.snd.EndsAlone()
 	}
@@ -92,7 +96,13 @@ func (ts *transfers) announcePieces(t *transfer) bool {
 		rts.Flags |= wire.Device
 	}
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
+		if memory.OK {
+			p.offered++
+		}
 		return true
+	}
+	if memory.OK {
+		r.pieces.device.unread()
 	}
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
 	return false
