@@ -162,11 +162,13 @@ func (g *region) register() func() {
 	}
 }
 
+const stagedBecause = "messages in device memory go through pinned memory: the adapter does not reach it"
+
 // tell says once why messages go through pinned memory.
 func (ad *adapter) tell(why error) {
 	if debug := ad.a.e.cfg.Debug; debug != nil && !ad.told {
 		ad.told = true
-		debug("messages in device memory go through pinned memory: the adapter does not reach it", "because", why)
+		debug(stagedBecause, "because", why)
 	}
 }
 
