@@ -35,7 +35,7 @@ type Comm struct {
 	// usual is the commState, or nil: calls need a closer look, or a context may end them.
 	usual *commState
 
-	landing *landing // not nil: this is the Comm of one IrecvLayout, whose message is to be unpacked
+	landing *landing // not nil: this is the Comm of one request, whose result is to be unpacked, or copied to a device
 }
 
 // commState is the state that all Comms of a communicator share: WithContext makes others.

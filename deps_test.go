@@ -81,7 +81,7 @@ const graph = `
 	                                internal/pmi, internal/place, internal/cpuset, internal/settings,
 	                                internal/sysmon, internal/waitpolicy, internal/tuned, collectives,
 	                                {github.com/hashicorp/go-hclog}
-	internal/mpierr               : pml, transport, internal/ranks
+	internal/mpierr               : pml, transport, accel, internal/ranks
 	internal/background           : internal/mpierr
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
@@ -91,10 +91,13 @@ const graph = `
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
+	internal/door                 : accel
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
-	                                internal/meminfo, rma, internal/standstill,
+	                                internal/meminfo, rma, internal/standstill, internal/door, accel,
 	                                {github.com/hashicorp/go-hclog}
+	gpu                           : mpi, internal/door, internal/mpierr, accel, accel/cuda, internal/topology,
+	                                internal/cpuset
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	internal/bind                 : internal/cpuset, internal/place
@@ -161,7 +164,8 @@ var forTests = []string{
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                           : mpi, internal/background, transport/shm, transport/tcp, transport/verbs, transport/ucx, transport/multi,
+	mpi                           : mpi, accel, accel/acceltest, internal/background, transport/shm, transport/tcp,
+	                                transport/verbs, transport/ucx, transport/multi,
 	                                transport/faulty, transport/looptag, internal/wire
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
@@ -269,7 +273,7 @@ func standard(to string) bool {
 func ours(to string) bool {
 	first, _, _ := strings.Cut(to, "/")
 	return slices.Contains([]string{"mpi", "internal", "tagmatch", "eager", "rendezvous", "transport", "pml", "launcher",
-		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma", "accel"}, first)
+		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma", "accel", "gpu"}, first)
 }
 
 // judge returns what is wrong with the imports.
@@ -436,6 +440,8 @@ func TestImportsCanFail(t *testing.T) {
 		{edge{"mpi", "init.go", "launcher"}, "package mpi may import"},
 		{edge{"mpi", "init.go", "transport/shm"}, "package mpi may import"},
 		{edge{"mpi", "coll.go", "internal/coll"}, ""},
+		{edge{"mpi", "device.go", "gpu"}, "package mpi may import"},
+		{edge{"pml", "pml/device.go", "accel/cuda"}, "package pml may import"},
 		{edge{"mpi", "coll.go", "internal/board"}, "package mpi may import"},
 		{edge{"mpi", "coll.go", "internal/background"}, "package mpi may import"},
 		{edge{"internal/coll", "internal/coll/plan.go", "internal/join"}, "package internal/coll may import"},

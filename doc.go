@@ -43,6 +43,11 @@
 // update without a call of that rank: Put, Get, Accumulate, FetchOp. Operations
 // belong to epochs, which Fence, Start and Post, Lock, or LockAll open.
 //
+// # GPU memory
+//
+// Package gpu has the calls for messages and collective calls in memory of
+// GPUs.
+//
 // # Errors
 //
 // Every error is an *Error and answers errors.Is for one class. A call that
@@ -60,6 +65,7 @@
 //   - ErrTimeout: the other rank did not answer in time during a connection
 //   - ErrUnavailable: no transport connects the two ranks
 //   - ErrNoMemory: there is no room for the transport's buffers
+//   - ErrDevice: the driver of a GPU reports an error
 //   - ErrAborted: the job ends, or another rank of RunLocal has failed
 //   - context.Canceled, context.DeadlineExceeded: the context of WithContext ended
 //
@@ -69,6 +75,6 @@
 //	Owns:     the public names; argument checks; communicators
 //	May call: internal/agree, internal/coll, internal/window, rma (its modes of locks), pml, internal/join, collectives,
 //	          internal/layout, internal/reduce, internal/standstill, internal/meminfo, internal/mpierr, internal/ranks,
-//	          transport (its errors and interfaces)
+//	          internal/door (for device memory), accel (its buffers), transport (its errors and interfaces)
 //	Never:    run a schedule, touch a board, match a message, choose a protocol, know a concrete transport
 package mpi

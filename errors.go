@@ -22,7 +22,7 @@ var (
 	ErrTopology    = mpierr.ErrTopology    // the communicator has no such topology, or the graph is wrong
 	ErrDims        = mpierr.ErrDims        // no grid has these dimensions or coordinates
 	ErrRoot        = mpierr.ErrRoot        // there is no such root, or ranks give different roots
-	ErrBuffer      = mpierr.ErrBuffer      // buffers of one call overlap
+	ErrBuffer      = mpierr.ErrBuffer      // buffers of one call overlap, or a buffer is not memory that the call can use
 	ErrOp          = mpierr.ErrOp          // an operator has panicked, or differs between ranks
 	ErrRequest     = mpierr.ErrRequest     // the request is nil or used up, or operations are still open
 	ErrEpoch       = mpierr.ErrEpoch       // the window's epoch does not allow the call
@@ -31,6 +31,7 @@ var (
 	ErrAborted     = mpierr.ErrAborted     // the job ends, or another rank of RunLocal has failed
 	ErrUnavailable = mpierr.ErrUnavailable // nothing here provides it: no transport, launcher or build tag
 	ErrNoMemory    = mpierr.ErrNoMemory    // there is no room for buffers, or no such memory
+	ErrDevice      = mpierr.ErrDevice      // an accelerator's driver reports an error
 	ErrTimeout     = mpierr.ErrTimeout     // the other rank did not answer in time during a connection
 	ErrInit        = mpierr.ErrInit        // the rank has not joined yet, or has left
 )

@@ -246,6 +246,8 @@ type landing struct {
 	layout       *derived
 	base, packed []byte
 	done         int64 // bytes, from the beginning, that are in base and not in packed; the engine's, as packed
+
+	collect func(error) error // not nil: there is no layout, and this gets the call's error; see door.Mpi
 }
 
 // Unpack implements pml.Unpacker: what follows on the part before goes straight to base.
@@ -271,6 +273,17 @@ func (l *landing) land(st pml.Status) {
 		l.layout.mustMove(l.layout.Type.Unpack(l.packed[l.done:n], l.base, 0, l.done))
 	}
 	l.base, l.packed = nil, nil // the request, which keeps l until it is used again, keeps nothing of these
+}
+
+// result is the result of call, once the message is where it belongs.
+func (l *landing) result(call *callInfo, st pml.Status, err error) (Status, error) {
+	if l.collect == nil {
+		l.land(st)
+		return call.result(st, err)
+	}
+	landingsOpen.Add(-1)
+	s, err := call.result(st, err)
+	return s, l.collect(err)
 }
 
 // mustMove: the layout has been checked against its buffer.

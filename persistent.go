@@ -22,7 +22,7 @@ func RsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	r, err := sendInit(c, opBsendInit, buf, dest, tag, pml.Standard)
 	if err == nil && dest != ProcNull {
-		r.buffered = func() error {
+		r.start = func() error {
 			return c.group.Engine.SendDetached(c.group.Context, c.group.ToWorld(dest), int32(tag), bytesOf(buf))
 		}
 	}

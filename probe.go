@@ -98,7 +98,7 @@ func Imrecv[T any](m *Message, buf []T) (*Request, error) { return imrecv(m, opI
 
 func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 	if m == nil || m.comm == nil {
-		return nil, mpierr.New(op.String(), ErrRequest, "the message is nil: no matched probe returned it")
+		return nil, errNoMessage(op)
 	}
 	if err := fixedType[T](); err != nil {
 		return nil, &Error{Op: op.String(), Class: ErrType, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
@@ -108,13 +108,22 @@ func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 	}
 	r, err := m.comm.group.Engine.Imrecv(m.comm.ctx, m.m, bytesOf(buf))
 	if err != nil {
-		class := mpierr.ClassOf(err)
-		if errors.Is(err, pml.ErrRequest) {
-			class = ErrRequest
-		}
-		return nil, &Error{Op: op.String(), Class: class, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
+		return nil, m.failed(op, err)
 	}
 	return m.comm.request(op, m.source, m.tag, r), nil
+}
+
+func errNoMessage(op opCode) error {
+	return mpierr.New(op.String(), ErrRequest, "the message is nil: no matched probe returned it")
+}
+
+// failed is the error of a receive of m that the engine has refused.
+func (m *Message) failed(op opCode, err error) error {
+	class := mpierr.ClassOf(err)
+	if errors.Is(err, pml.ErrRequest) {
+		class = ErrRequest
+	}
+	return &Error{Op: op.String(), Class: class, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
 }
 
 // discard receives the message and drops it.

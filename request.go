@@ -18,8 +18,10 @@ type Request struct {
 	request pml.Request // first: requestOf relies on it
 	callInfo
 
-	buffered func() error // sends; only of a persistent buffered send
-	plan     *coll.Plan   // of a persistent collective call
+	// start starts a persistent request in another way than the engine's, or makes its send: of a buffered send, and of
+	// a message in device memory.
+	start func() error
+	plan  *coll.Plan // of a persistent collective call
 }
 
 // callInfo is what the caller asked for. It is the holder's until the result is collected, and the next holder's from
@@ -52,6 +54,9 @@ const (
 	opRecvInit
 	opIsendLayout
 	opIrecvLayout
+	opSend // blocking calls of package gpu, with onDevice
+	opSsend
+	opRecv
 	opRPut
 	opRGet
 	opRAccumulate
@@ -60,18 +65,23 @@ const (
 	opRGetLayout
 	opRAccumulateLayout
 	opRGetAccumulateLayout
-	opCollective // the first of those of collectives.Operation: of each the nonblocking call, and the persistent one
+	opCollective // the first of the codes of collectives.Operation: of each the nonblocking call, and the persistent one
+
+	onDevice opCode = 1 << 7 // in the code of a message's call: it is the call of package gpu
 )
 
 var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend",
 	opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace",
 	opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit",
 	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout",
-	opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate",
+	opSend: "Send", opSsend: "Ssend", opRecv: "Recv", opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate",
 	opRPutLayout: "RPutLayout", opRGetLayout: "RGetLayout", opRAccumulateLayout: "RAccumulateLayout",
 	opRGetAccumulateLayout: "RGetAccumulateLayout"}
 
 func (o opCode) String() string {
+	if o&onDevice != 0 {
+		return "gpu." + (o &^ onDevice).String()
+	}
 	if o >= opCollective {
 		return (coll.Nonblocking + coll.Way((o-opCollective)%2)).Call(collectives.Operation((o - opCollective) / 2))
 	}
@@ -105,7 +115,7 @@ func (c *Comm) nullRequest(op opCode, tag int) *Request {
 func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 	if err != nil {
 		g := &i.comm.group.Group
-		if i.op >= opCollective && g.Both != nil { // the call runs on ranks of both groups
+		if i.op >= opCollective && i.op < onDevice && g.Both != nil { // the call runs on ranks of both groups
 			g = g.Both
 		}
 		err = g.Wrap(i.op.String(), int(i.peer), int(i.tag), err)
@@ -146,7 +156,7 @@ func (r *Request) Wait() (Status, error) {
 		return Status{}, call.misuse("Wait", err)
 	}
 	if l := call.comm.landing; l != nil {
-		l.land(st)
+		return l.result(&call, st, err)
 	}
 	return call.result(st, err)
 }
@@ -165,7 +175,8 @@ func (r *Request) Test() (bool, Status, error) {
 		return false, Status{}, nil
 	}
 	if l := call.comm.landing; l != nil {
-		l.land(st)
+		s, err := l.result(&call, st, err)
+		return true, s, err
 	}
 	s, err := call.result(st, err)
 	return true, s, err
@@ -210,15 +221,24 @@ func (r *Request) Start() error {
 			return err
 		}
 	}
+	if r.start != nil || r.null {
+		return r.startOther()
+	}
+	if err := r.request.Start(); err != nil {
+		return r.misuse("Start", err)
+	}
+	return nil
+}
+
+// startOther is Start of a request that the engine does not send or receive as it does others.
+func (r *Request) startOther() error {
 	var err error
-	if r.buffered != nil || r.null {
-		if err = r.request.StartDone(pml.Status{}); err == nil && r.buffered != nil {
-			if err := r.buffered(); err != nil {
-				return r.comm.group.Wrap("Start", int(r.peer), int(r.tag), err)
-			}
+	if r.op&onDevice != 0 && !r.null {
+		err = r.start()
+	} else if err = r.request.StartDone(pml.Status{}); err == nil && r.start != nil {
+		if err := r.start(); err != nil {
+			return r.comm.group.Wrap("Start", int(r.peer), int(r.tag), err)
 		}
-	} else {
-		err = r.request.Start()
 	}
 	if err != nil {
 		return r.misuse("Start", err)

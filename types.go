@@ -18,7 +18,11 @@ func fixedType[T any]() error {
 		*float32, *float64, *complex64, *complex128, *bool, *uintptr:
 		return nil
 	}
-	t := reflect.TypeFor[T]()
+	return fixedTypeOf(reflect.TypeFor[T]())
+}
+
+// fixedTypeOf is fixedType of any type.
+func fixedTypeOf(t reflect.Type) error {
 	if v, ok := typeChecked.Load(t); ok {
 		err, _ := v.(error)
 		return err

@@ -71,38 +71,54 @@ func waitAll(rs []*Request, all bool, each func(i int, st Status, err error)) er
 		return err
 	}
 	var landed landings
-	defer landed.land()
-	if bad, err := e.WaitAll(setOf(rs), all || anyLanding(rs), func(i int, st pml.Status, err error) {
-		landed.add(rs[i], st)
+	bad, err := e.WaitAll(setOf(rs), all || anyLanding(rs), func(i int, st pml.Status, err error) {
+		if rs[i].comm.landing != nil && landed.add(i, rs[i], st, err) {
+			return
+		}
 		s, err := rs[i].result(st, err)
 		if all || err != nil {
 			each(i, s, err)
 		}
-	}); bad >= 0 {
+	})
+	landed.land(func(i int, s Status, err error) {
+		if all || err != nil {
+			each(i, s, err)
+		}
+	})
+	if bad >= 0 {
 		return setMisuse("WaitAll", rs, bad, err)
 	}
 	return nil
 }
 
-// landings are those of a set's results. A set's results are handed out under the engine's lock, and a long copy has no
-// place there.
+// landings are the results of a set that are to be unpacked, or copied to a device. A set's results are handed out under
+// the engine's lock, and a long copy has no place there.
 type landings []arrived
 
 type arrived struct {
 	landing *landing
+	index   int
+	call    callInfo
 	status  pml.Status
+	err     error
 }
 
-// add notes that r has got st, if that is to be unpacked.
-func (l *landings) add(r *Request, st pml.Status) {
-	if r.comm.landing != nil {
-		*l = append(*l, arrived{r.comm.landing, st})
-	}
+// add notes that request i, which is r and has a landing, has got a result. It reports whether land hands the result
+// out, since the copy to a device may fail.
+func (l *landings) add(i int, r *Request, st pml.Status, err error) bool {
+	*l = append(*l, arrived{r.comm.landing, i, r.callInfo, st, err})
+	return r.comm.landing.collect != nil
 }
 
-func (l *landings) land() {
-	for _, a := range *l {
-		a.landing.land(a.status)
+func (l *landings) land(each func(i int, st Status, err error)) {
+	for i := range *l {
+		a := &(*l)[i]
+		if a.landing.collect == nil {
+			a.landing.land(a.status)
+			continue
+		}
+		s, err := a.landing.result(&a.call, a.status, a.err)
+		each(a.index, s, err)
 	}
 }
 
@@ -183,12 +199,15 @@ func waitSome(op string, rs []*Request, max int, begin func(n int), each func(i 
 		return err
 	}
 	var landed landings
-	defer landed.land()
-	if bad, err := e.WaitSome(setOf(rs), max, begin, func(i int, st pml.Status, err error) {
-		landed.add(rs[i], st)
+	bad, err := e.WaitSome(setOf(rs), max, begin, func(i int, st pml.Status, err error) {
+		if rs[i].comm.landing != nil && landed.add(i, rs[i], st, err) {
+			return
+		}
 		s, err := rs[i].result(st, err)
 		each(i, s, err)
-	}); bad >= 0 {
+	})
+	landed.land(each)
+	if bad >= 0 {
 		return setMisuse(op, rs, bad, err)
 	}
 	return nil
@@ -234,12 +253,14 @@ func testSome(op string, rs []*Request, max int, all bool, each func(i int, st S
 		return err == nil, err
 	}
 	var landed landings
-	defer landed.land()
 	done, bad, err := e.TestSome(setOf(rs), max, all, func(i int, st pml.Status, err error) {
-		landed.add(rs[i], st)
+		if rs[i].comm.landing != nil && landed.add(i, rs[i], st, err) {
+			return
+		}
 		s, err := rs[i].result(st, err)
 		each(i, s, err)
 	})
+	landed.land(each)
 	if bad >= 0 {
 		return false, setMisuse(op, rs, bad, err)
 	}

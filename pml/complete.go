@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -395,6 +396,7 @@ type kept struct {
 	cctx        context.Context
 	source, tag int32
 	rounds      *Rounds
+	device      *accel.Buffer // not nil: the message is there, and StartDevice starts the request
 }
 
 // Start starts a persistent request.

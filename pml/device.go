@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+<<<<<<< HEAD
 	"slices"
 	"time"
+=======
+>>>>>>> d
 
 	"golang.org/x/sys/unix"
 
@@ -38,8 +41,8 @@ var (
 	errBroken = fmt.Errorf("%w: at the sender, while it read the message", ErrDevice)
 	// errNoDevices is for engines that leave matching to a library.
 	errNoDevices = fmt.Errorf("%w: device memory cannot be sent through a device that matches by itself; "+
-		"choose other transports with GORUN_TRANSPORTS", ErrRequest)
-	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrRequest)
+		"choose other transports with GORUN_TRANSPORTS", transport.ErrUnavailable)
+	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrDevice)
 )
 
 // deviceOp is what a request has whose message is in device memory. The engine's lock guards it.
@@ -207,18 +210,26 @@ func (a *accelerators) notify() {
 		if bit := uint64(1) << (dev & 63); seen&bit == 0 || dev > 63 {
 			seen |= bit
 			if a.driver.Notify(dev, a.bell.FD()) != nil {
-				time.AfterFunc(time.Millisecond, a.bell.Ring) // poll rarely, in place of that
+				a.bell.Ring() // look again at once, and as often as it takes
 			}
 		}
 	}
 }
 
-// poll ends the copies that are over. It returns how many.
+// poll ends the copies that are over. It returns how many. The copies of one device end in their order: behind one that
+// is under way no other is asked about.
 func (a *accelerators) poll() (n int) {
+	waits := uint64(0)
 	for i := 0; i < len(a.under); {
 		c := a.under[i]
+		bit := uint64(1) << (c.device & 63)
+		if waits&bit != 0 {
+			i++
+			continue
+		}
 		done, err := a.driver.Done(c.device, c.event)
 		if !done && err == nil {
+			waits |= bit
 			i++
 			continue
 		}

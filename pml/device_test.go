@@ -425,6 +425,7 @@ func TestDeviceStreams(t *testing.T) {
 				to.Stream, to.Ordered = s1.Handle(), true
 				want := d.bytes(size)
 				var seen, after []byte
+				before := d.procs[1].Calls("Before")
 				s0.Hold()
 				s0.Launch(func() { d.procs[0].Write(from.Addr, want) })
 				s1.Hold()
@@ -445,6 +446,9 @@ func TestDeviceStreams(t *testing.T) {
 				s1.Release()
 				if _, err := d.wait(r); err != nil {
 					t.Fatal(err)
+				}
+				if n := d.procs[1].Calls("Before") - before; n != 1 {
+					t.Errorf("%d bytes, kind %d: the receiver's stream has been told %d times to wait", size, kind, n)
 				}
 				s1.Launch(func() { after = d.procs[1].Read(to.Addr, to.Len) })
 				s1.Sync()

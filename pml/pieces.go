@@ -80,7 +80,8 @@ type packedPiece struct {
 	mem      []byte
 }
 
-// announcePieces is announce of a message that no peer can READ, unless an adapter does.
+// announcePieces is announce of a message that no peer can READ, unless an adapter does. It reports whether the link has
+// taken the RTS.
 func (ts *transfers) announcePieces(t *transfer) bool {
 	p, r := t.peer, t.r
 	var memory rendezvous.Region

@@ -346,7 +346,7 @@ func (ts *transfers) onUnmapped(p *peer, h *wire.Header) {
 
 // The receiving end.
 
-// askWhere asks the sender where the message is, if this rank may be able to reach it.
+// askWhere asks the sender where the message is, if this rank may be able to reach it. It reports whether it has.
 func (o *deviceOp) askWhere(t *transfer) bool {
 	p := t.peer
 	if !o.share.offered || !p.link.Caps().SameHost {

@@ -265,7 +265,8 @@ func (o *deviceOp) ask(b *pinned) {
 	ts.l.worklist.set(jobInbound, t, true)
 }
 
-// Unpack takes what has come of the part that is asked for: the receiving machine lets nothing else through.
+// Unpack takes what has come of the part that is asked for: the receiving machine lets nothing else through. It reports
+// whether it has, as it always does.
 func (o *deviceOp) Unpack(src []byte, from int64) bool {
 	copyIn(o.buf.mem.Part(from-o.from, int64(len(src))), src)
 	return true

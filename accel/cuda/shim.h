@@ -1,5 +1,5 @@
-#ifndef GORUN_CUDA_SHIM_H
-#define GORUN_CUDA_SHIM_H
+#ifndef CUDA_SHIM_H
+#define CUDA_SHIM_H
 
 #include <stdint.h>
 

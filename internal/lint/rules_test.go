@@ -304,6 +304,7 @@ var mayWait = map[string]string{
 	"internal/procs/orphans_linux.go": "the end of a job, and the cleaner, wait for the ends of killed processes",
 	"internal/window/guard.go":        "for a rank that has lost its CPU in memory that it updates",
 	"internal/window/lock.go":         "where another goroutine sleeps at the board, or a member has failed",
+	"gpu/wait.go":                     "a blocking copy between host and device, until it has ended",
 	"transport/shm/cut_linux.go":      "a goroutine of the device, Close, or a failed call, until a peer's copy is over",
 }
 

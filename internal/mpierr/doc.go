@@ -2,6 +2,6 @@
 // engine. Package mpi exports its names.
 //
 //	Owns:     the classes and their names in the standard, the text of an error
-//	May call: pml, transport (their errors), internal/ranks (its special values)
+//	May call: pml, transport, accel (their errors), internal/ranks (its special values)
 //	Never:    know a communicator, decide that a call fails
 package mpierr

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
@@ -31,7 +32,7 @@ var (
 	ErrTopology    error = &Class{"no such topology", "MPI_ERR_TOPOLOGY"}
 	ErrDims        error = &Class{"dimensions that cannot be", "MPI_ERR_DIMS"}
 	ErrRoot        error = &Class{"no such root", "MPI_ERR_ROOT"}
-	ErrBuffer      error = &Class{"buffers that share memory", "MPI_ERR_BUFFER"}
+	ErrBuffer      error = &Class{"unusable buffer", "MPI_ERR_BUFFER"}
 	ErrOp          error = &Class{"operator that cannot be used", "MPI_ERR_OP"}
 	ErrRequest     error = &Class{"unusable request", "MPI_ERR_REQUEST"}
 	ErrEpoch       error = &Class{"no such epoch", "MPI_ERR_RMA_SYNC"}
@@ -40,6 +41,7 @@ var (
 	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}
 	ErrUnavailable error = &Class{"not available here", "MPI_ERR_UNSUPPORTED_OPERATION"}
 	ErrNoMemory    error = &Class{"no memory", "MPI_ERR_NO_MEM"}
+	ErrDevice      error = &Class{"an accelerator's driver reports an error", "MPI_ERR_OTHER"}
 	ErrTimeout     error = &Class{"timed out", ""}
 	ErrInit        error = &Class{"not joined", "MPI_ERR_OTHER"}
 )
@@ -110,6 +112,7 @@ func (e *Error) Unwrap() []error { return []error{e.Class, e.Err} }
 // ClassOf is the class of an engine's error.
 func ClassOf(err error) error {
 	var peer *pml.PeerError
+	var driver *accel.Error
 	switch {
 	case errors.Is(err, pml.ErrTruncate):
 		return ErrTruncate
@@ -127,7 +130,9 @@ func ClassOf(err error) error {
 		return ErrTimeout
 	case errors.Is(err, transport.ErrPeerGone), errors.As(err, &peer):
 		return ErrPeerFailed
-	case errors.Is(err, transport.ErrUnavailable):
+	case errors.Is(err, pml.ErrDevice), errors.As(err, &driver):
+		return ErrDevice
+	case errors.Is(err, transport.ErrUnavailable), errors.Is(err, accel.ErrNoDriver):
 		return ErrUnavailable
 	}
 	return ErrAborted

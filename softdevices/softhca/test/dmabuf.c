@@ -180,7 +180,7 @@ static void refused(void)
 {
 	struct dev *dev = dev_open();
 	int fd, pipes[2];
-	gpu_ptr d;
+	gpu_ptr d, again;
 
 	REFUSED_MR(EBADF, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
 	MUST(pipe(pipes));
@@ -195,6 +195,7 @@ static void refused(void)
 	REFUSED_MR(EINVAL, 0, 4096, d, fd, IBV_ACCESS_REMOTE_WRITE);
 	if (soft()) { /* a real one keeps the memory */
 		GPU(gpu.release(d));
+		GPU(gpu.alloc(&again, 4 * MIB)); /* whose file may have the number of the old one's */
 		REFUSED_MR(EINVAL, 0, 4096, d, fd, IBV_ACCESS_LOCAL_WRITE);
 	}
 	dev_close(dev);

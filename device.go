@@ -1,0 +1,218 @@
+package mpi
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/door"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// The calls of package gpu. Each checks its arguments in the order in which the call for memory of the host does, so
+// that its errors are the same. A buffer without bytes needs no device, and is sent as one of the host.
+
+// deviceDoor implements door.Mpi.
+type deviceDoor struct{}
+
+func init() { door.Open(deviceDoor{}) }
+
+// deviceOps are the codes of the calls.
+var deviceOps = [...]opCode{door.Send: opSend, door.Ssend: opSsend, door.Isend: opIsend, door.Issend: opIssend,
+	door.SendInit: opSendInit, door.SsendInit: opSsendInit, door.Recv: opRecv, door.Irecv: opIrecv,
+	door.RecvInit: opRecvInit, door.Sendrecv: opSendrecv, door.Mrecv: opMrecv, door.Imrecv: opImrecv}
+
+// modeOf is how a call sends.
+func modeOf(op door.Op) pml.Mode {
+	if op == door.Ssend || op == door.Issend || op == door.SsendInit {
+		return pml.Synchronous
+	}
+	return pml.Standard
+}
+
+// Type implements door.Mpi.
+func (deviceDoor) Type(t reflect.Type) error { return fixedTypeOf(t) }
+
+// Send implements door.Mpi.
+func (deviceDoor) Send(comm any, op door.Op, t reflect.Type, b accel.Buffer, dest, tag int) (any, error) {
+	c, code := comm.(*Comm), deviceOps[op]|onDevice
+	if err := c.checkDeviceSend(code, t, dest, tag); err != nil {
+		return nil, err
+	}
+	if op == door.SendInit || op == door.SsendInit {
+		return c.persistentDevice(code, dest, tag, c.prepareDeviceSend(b, dest, tag, modeOf(op)), b), nil
+	}
+	if dest == ProcNull {
+		return c.nullRequest(code, tag), nil
+	}
+	return c.request(code, dest, tag, c.sendDevice(b, dest, tag, modeOf(op))), nil
+}
+
+// Recv implements door.Mpi.
+func (deviceDoor) Recv(comm any, op door.Op, t reflect.Type, b accel.Buffer, source, tag int) (any, error) {
+	c, code := comm.(*Comm), deviceOps[op]|onDevice
+	if err := c.checkDeviceRecv(code, t, source, tag); err != nil {
+		return nil, err
+	}
+	if op == door.RecvInit {
+		return c.persistentDevice(code, source, tag, c.prepareDeviceRecv(b, source, tag), b), nil
+	}
+	if source == ProcNull {
+		return c.nullRequest(code, AnyTag), nil
+	}
+	return c.request(code, source, tag, c.recvDevice(b, source, tag)), nil
+}
+
+// Exchange implements door.Mpi. The receive is posted first, so that a rank that sends to itself finds it.
+func (d deviceDoor) Exchange(comm any, t, u reflect.Type, send accel.Buffer, dest, stag int, recv accel.Buffer,
+	source, rtag int,
+) (sent, received any, err error) {
+	c, code := comm.(*Comm), opSendrecv|onDevice
+	if err := c.checkDeviceSend(code, t, dest, stag); err != nil {
+		return nil, nil, err
+	}
+	if received, err = d.Recv(c, door.Sendrecv, u, recv, source, rtag); err != nil {
+		return nil, nil, err
+	}
+	// The arguments are right. A communicator that another goroutine frees meanwhile ends the receive too.
+	sent, err = d.Send(c, door.Sendrecv, t, send, dest, stag)
+	return sent, received, err
+}
+
+// Mrecv implements door.Mpi.
+func (deviceDoor) Mrecv(message any, op door.Op, t reflect.Type, b accel.Buffer) (any, error) {
+	m, code := message.(*Message), deviceOps[op]|onDevice
+	if m == nil || m.comm == nil {
+		return nil, errNoMessage(code)
+	}
+	if err := fixedTypeOf(t); err != nil {
+		return nil, &Error{Op: code.String(), Class: ErrType, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
+	}
+	if m.m == nil {
+		return m.comm.nullRequest(code, AnyTag), nil
+	}
+	e := m.comm.group.Engine
+	var r *pml.Request
+	var err error
+	if b.Len == 0 {
+		r, err = e.Imrecv(m.comm.ctx, m.m, nil)
+	} else {
+		engines.uses(e)
+		r, err = e.MrecvDevice(m.comm.ctx, m.m, b)
+	}
+	if err != nil {
+		return nil, m.failed(code, err)
+	}
+	return m.comm.request(code, m.source, m.tag, r), nil
+}
+
+// Collect implements door.Mpi.
+func (deviceDoor) Collect(request any, f func(error) error) {
+	r := request.(*Request)
+	landingsOpen.Add(1)
+	r.comm = &Comm{commState: r.comm.commState, ctx: r.comm.ctx, landing: &landing{collect: f}}
+}
+
+// Host implements door.Mpi.
+func (deviceDoor) Host(comm any, rank int) int { return comm.(*Comm).group.Hosts().Host(rank) }
+
+// Forget implements door.Mpi.
+func (deviceDoor) Forget(m accel.Memory) error {
+	var failed []error
+	for _, e := range engines.all() {
+		failed = append(failed, e.ForgetDevice(m))
+	}
+	return errors.Join(failed...)
+}
+
+func (c *Comm) checkDeviceSend(code opCode, t reflect.Type, dest, tag int) error {
+	if err := c.checkSend(code.String(), dest, tag); err != nil {
+		return err
+	}
+	if err := fixedTypeOf(t); err != nil {
+		return &Error{Op: code.String(), Class: ErrType, Comm: c.Name(), Peer: dest, Tag: tag, Err: err}
+	}
+	return nil
+}
+
+func (c *Comm) checkDeviceRecv(code opCode, t reflect.Type, source, tag int) error {
+	if err := c.checkRecv(code.String(), source, tag); err != nil {
+		return err
+	}
+	if err := fixedTypeOf(t); err != nil {
+		return mpierr.At(c.opError(code.String(), ErrType, "%w", err), source, tag, true)
+	}
+	return nil
+}
+
+func (c *Comm) sendDevice(b accel.Buffer, dest, tag int, mode pml.Mode) *pml.Request {
+	e, ctx, world := c.group.Engine, c.group.Context, c.group.ToWorld(dest)
+	if b.Len == 0 {
+		return e.Isend(c.ctx, ctx, world, int32(tag), nil, mode)
+	}
+	engines.uses(e)
+	return e.IsendDevice(c.ctx, ctx, world, int32(tag), b, mode)
+}
+
+func (c *Comm) recvDevice(b accel.Buffer, source, tag int) *pml.Request {
+	e, ctx, world := c.group.Engine, c.group.Context, c.group.ToWorld(source)
+	if b.Len == 0 {
+		return e.Irecv(c.ctx, ctx, world, int32(tag), nil)
+	}
+	engines.uses(e)
+	return e.IrecvDevice(c.ctx, ctx, world, int32(tag), b)
+}
+
+func (c *Comm) prepareDeviceSend(b accel.Buffer, dest, tag int, mode pml.Mode) *pml.Request {
+	e, ctx, world := c.group.Engine, c.group.Context, max(c.group.ToWorld(dest), 0)
+	if b.Len == 0 || dest == ProcNull {
+		return e.PrepareSend(c.ctx, ctx, world, int32(tag), nil, mode)
+	}
+	engines.uses(e)
+	return e.PrepareSendDevice(c.ctx, ctx, world, int32(tag), b)
+}
+
+// persistentDevice returns the request that p is. Its Start is not the usual one if b has bytes to move.
+func (c *Comm) persistentDevice(code opCode, peer, tag int, p *pml.Request, b accel.Buffer) *Request {
+	r := c.request(code, peer, tag, p)
+	if r.null = peer == ProcNull; b.Len > 0 && !r.null {
+		r.start = p.StartDevice
+	}
+	return r
+}
+
+func (c *Comm) prepareDeviceRecv(b accel.Buffer, source, tag int) *pml.Request {
+	e, ctx, world := c.group.Engine, c.group.Context, c.group.ToWorld(source)
+	if b.Len == 0 || source == ProcNull {
+		return e.PrepareRecv(c.ctx, ctx, world, int32(tag), nil)
+	}
+	engines.uses(e)
+	return e.PrepareRecvDevice(c.ctx, ctx, world, int32(tag), b)
+}
+
+// engines are the engines of this process that device buffers have been given to: RunLocal has one for each rank.
+var engines deviceEngines
+
+type deviceEngines struct {
+	mu   sync.Mutex
+	list []*pml.Engine // guarded by mu
+}
+
+// uses notes e. It drops engines that have ended, so that the list is as long as the process has ranks.
+func (d *deviceEngines) uses(e *pml.Engine) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if slices.Contains(d.list, e) {
+		return
+	}
+	d.list = append(slices.DeleteFunc(d.list, func(e *pml.Engine) bool { return e.Closed() != nil }), e)
+}
+
+func (d *deviceEngines) all() []*pml.Engine {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.list)
+}

@@ -1,0 +1,346 @@
+package gpu
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/door"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+)
+
+// Collective calls. Each is the call of package mpi that has its name, with the same rules and results; the zero Slice
+// stands for nil. All ranks give device memory, or some do and others make the call of package mpi: the calls match. The
+// buffers of one call may be on two devices. An operator is called with memory of the host.
+
+// Bcast is mpi.Bcast.
+func Bcast[T any](c *mpi.Comm, buf Slice[T], root int) error {
+	k, err := begin(c, "Bcast", Slice[T]{}, buf, bcastUse(c, root))
+	if err != nil {
+		return err
+	}
+	return k.end(mpi.Bcast(c, k.recv, root))
+}
+
+// Ibcast starts a Bcast.
+func Ibcast[T any](c *mpi.Comm, buf Slice[T], root int) (*mpi.Request, error) {
+	k, err := begin(c, "Ibcast", Slice[T]{}, buf, bcastUse(c, root))
+	if err != nil {
+		return nil, err
+	}
+	return k.started(mpi.Ibcast(c, k.recv, root))
+}
+
+// Gather is mpi.Gather.
+func Gather[T any](c *mpi.Comm, send, recv Slice[T], root int) error {
+	k, err := begin(c, "Gather", send, recv, rootUse(c, send.of == nil, root))
+	if err != nil {
+		return err
+	}
+	return k.end(mpi.Gather(c, k.send, k.recv, root))
+}
+
+// Igather starts a Gather.
+func Igather[T any](c *mpi.Comm, send, recv Slice[T], root int) (*mpi.Request, error) {
+	k, err := begin(c, "Igather", send, recv, rootUse(c, send.of == nil, root))
+	if err != nil {
+		return nil, err
+	}
+	return k.started(mpi.Igather(c, k.send, k.recv, root))
+}
+
+// Scatter is mpi.Scatter.
+func Scatter[T any](c *mpi.Comm, send, recv Slice[T], root int) error {
+	k, err := begin(c, "Scatter", scattered(c, send, root), recv, writes)
+	if err != nil {
+		return err
+	}
+	return k.end(mpi.Scatter(c, k.send, k.recv, root))
+}
+
+// Iscatter starts a Scatter.
+func Iscatter[T any](c *mpi.Comm, send, recv Slice[T], root int) (*mpi.Request, error) {
+	k, err := begin(c, "Iscatter", scattered(c, send, root), recv, writes)
+	if err != nil {
+		return nil, err
+	}
+	return k.started(mpi.Iscatter(c, k.send, k.recv, root))
+}
+
+// scattered is the root's send, which other ranks do not use.
+func scattered[T any](c *mpi.Comm, send Slice[T], root int) Slice[T] {
+	if c.Rank() != root {
+		return Slice[T]{}
+	}
+	return send
+}
+
+// Allgather is mpi.Allgather.
+func Allgather[T any](c *mpi.Comm, send, recv Slice[T]) error {
+	k, err := begin(c, "Allgather", send, recv, eachUse(send.of == nil))
+	if err != nil {
+		return err
+	}
+	return k.end(mpi.Allgather(c, k.send, k.recv))
+}
+
+// Iallgather starts an Allgather.
+func Iallgather[T any](c *mpi.Comm, send, recv Slice[T]) (*mpi.Request, error) {
+	k, err := begin(c, "Iallgather", send, recv, eachUse(send.of == nil))
+	if err != nil {
+		return nil, err
+	}
+	return k.started(mpi.Iallgather(c, k.send, k.recv))
+}
+
+// Alltoall is mpi.Alltoall.
+func Alltoall[T any](c *mpi.Comm, send, recv Slice[T]) error {
+	k, err := begin(c, "Alltoall", send, recv, eachUse(send.of == nil))
+	if err != nil {
+		return err
+	}
+	return k.end(mpi.Alltoall(c, k.send, k.recv))
+}
+
+// Ialltoall starts an Alltoall.
+func Ialltoall[T any](c *mpi.Comm, send, recv Slice[T]) (*mpi.Request, error) {
+	k, err := begin(c, "Ialltoall", send, recv, eachUse(send.of == nil))
+	if err != nil {
+		return nil, err
+	}
+	return k.started(mpi.Ialltoall(c, k.send, k.recv))
+}
+
+// Reduce is mpi.Reduce.
+func Reduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], root int, options ...mpi.Reduction) error {
+	k, err := begin(c, "Reduce", send, recv, rootUse(c, send.of == nil, root))
+	if err != nil {
+		return err
+	}
+	return k.end(mpi.Reduce(c, k.send, k.recv, op, root, options...))
+}
+
+// Ireduce starts a Reduce.
+func Ireduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], root int, options ...mpi.Reduction) (
+	*mpi.Request, error,
+) {
+	k, err := begin(c, "Ireduce", send, recv, rootUse(c, send.of == nil, root))
+	if err != nil {
+		return nil, err
+	}
+	return k.started(mpi.Ireduce(c, k.send, k.recv, op, root, options...))
+}
+
+// Allreduce is mpi.Allreduce.
+func Allreduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ...mpi.Reduction) error {
+	k, err := begin(c, "Allreduce", send, recv, eachUse(send.of == nil))
+	if err != nil {
+		return err
+	}
+	return k.end(mpi.Allreduce(c, k.send, k.recv, op, options...))
+}
+
+// Iallreduce starts an Allreduce.
+func Iallreduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ...mpi.Reduction) (
+	*mpi.Request, error,
+) {
+	k, err := begin(c, "Iallreduce", send, recv, eachUse(send.of == nil))
+	if err != nil {
+		return nil, err
+	}
+	return k.started(mpi.Iallreduce(c, k.send, k.recv, op, options...))
+}
+
+// ReduceScatterBlock is mpi.ReduceScatterBlock.
+func ReduceScatterBlock[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ...mpi.Reduction) error {
+	k, err := begin(c, "ReduceScatterBlock", send, recv, eachUse(send.of == nil))
+	if err != nil {
+		return err
+	}
+	return k.end(mpi.ReduceScatterBlock(c, k.send, k.recv, op, options...))
+}
+
+// IreduceScatterBlock starts a ReduceScatterBlock.
+func IreduceScatterBlock[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ...mpi.Reduction) (
+	*mpi.Request, error,
+) {
+	k, err := begin(c, "IreduceScatterBlock", send, recv, eachUse(send.of == nil))
+	if err != nil {
+		return nil, err
+	}
+	return k.started(mpi.IreduceScatterBlock(c, k.send, k.recv, op, options...))
+}
+
+// use is what a call does with recv at this rank.
+type use uint8
+
+const (
+	reads use = 1 << iota
+	writes
+)
+
+// eachUse is for a call that gives each rank a result. In place it reads the rank's contribution from recv.
+func eachUse(inPlace bool) use {
+	if inPlace {
+		return reads | writes
+	}
+	return writes
+}
+
+// rootUse is for a call that gives the root a result.
+func rootUse(c *mpi.Comm, inPlace bool, root int) use {
+	switch {
+	case c.IsInter() && root == mpi.Root:
+		return writes
+	case !c.IsInter() && c.Rank() == root:
+		return eachUse(inPlace)
+	}
+	return 0
+}
+
+// bcastUse is for the buffer of a Bcast, which has one length everywhere, and counts also where it is not used.
+func bcastUse(c *mpi.Comm, root int) use {
+	if inter := c.IsInter(); inter && root == mpi.Root || !inter && c.Rank() == root {
+		return reads
+	}
+	if root == mpi.ProcNull {
+		return 0
+	}
+	return writes
+}
+
+// call is a collective call, with its buffers in memory of the host. They are of one stage, which is the call's until
+// end.
+type call[T any] struct {
+	op         string
+	comm       *mpi.Comm
+	send, recv []T // nil: the Slice was zero, or is not used here
+	through    stage
+	to         accel.Buffer // where recv goes at the end
+	back       []byte       // recv, if it goes to a device
+}
+
+// begin copies the call's buffers to the host. Device buffers that share memory share it there too, so that package mpi
+// finds that.
+func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T], error) {
+	k := &call[T]{op: op, comm: c}
+	if u == 0 {
+		recv = Slice[T]{}
+	}
+	from, bad := send.buffer()
+	if bad != nil {
+		return nil, k.refused(bad)
+	}
+	to, bad := recv.buffer()
+	if bad != nil {
+		return nil, k.refused(bad)
+	}
+	sent, received, bad := k.place(from, to)
+	if bad != nil {
+		return nil, k.refused(bad)
+	}
+	if send.of != nil {
+		k.send = elementsOf[T](sent, send.n)
+	}
+	if recv.of != nil {
+		k.recv = elementsOf[T](received, recv.n)
+	}
+	if u&writes != 0 && to.Len > 0 {
+		k.to, k.back = to, received
+	}
+	err := fetch(from, sent)
+	if u&reads != 0 && err == nil {
+		err = fetch(to, received)
+	}
+	if err != nil {
+		k.through.giveBack()
+		return nil, k.refused(driverError(op, err))
+	}
+	return k, nil
+}
+
+// place takes memory for both buffers.
+func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.Error) {
+	d := from.Driver
+	if from.Len == 0 {
+		d = to.Driver
+	}
+	if from.Len == 0 && to.Len == 0 {
+		return nil, nil, nil
+	}
+	const line = 64
+	base, at := int64(0), (from.Len+line-1)/line*line
+	if from.Addr < to.Addr+uint64(to.Len) && to.Addr < from.Addr+uint64(from.Len) && from.Len > 0 && to.Len > 0 {
+		low := min(from.Addr, to.Addr)
+		base, at = int64(from.Addr-low), int64(to.Addr-low)
+	}
+	if k.through, bad = take(d, max(base+from.Len, at+to.Len)); bad != nil {
+		return nil, nil, bad
+	}
+	mem := k.through.mem
+	return mem[base : base+from.Len : base+from.Len], mem[at : at+to.Len : at+to.Len], nil
+}
+
+// fetch copies b to pinned memory.
+func fetch(b accel.Buffer, to []byte) error {
+	if b.Len == 0 {
+		return nil
+	}
+	if err := after(b); err != nil {
+		return err
+	}
+	c, err := startCopy(b.Driver, b.Memory.Device, addressOf(to), b.Addr, b.Len)
+	if err != nil {
+		return err
+	}
+	return errors.Join(before(b), c.wait())
+}
+
+// store copies pinned memory to b.
+func store(b accel.Buffer, from []byte) error {
+	if err := after(b); err != nil {
+		return err
+	}
+	c, err := startCopy(b.Driver, b.Memory.Device, b.Addr, addressOf(from), b.Len)
+	if err != nil {
+		return err
+	}
+	return errors.Join(before(b), c.wait())
+}
+
+// end takes the error of the call of package mpi. It copies the result to the device if there is one. The memory is the
+// call's again even where the call goes on without this rank: package mpi has copied it then.
+func (k *call[T]) end(err error) error {
+	if err == nil && k.back != nil {
+		if failed := store(k.to, k.back); failed != nil {
+			err = k.refused(driverError(k.op, failed))
+		}
+	}
+	k.through.giveBack()
+	return named(err, "gpu."+k.op)
+}
+
+// started is end of a nonblocking call, when its request is collected.
+func (k *call[T]) started(r *mpi.Request, err error) (*mpi.Request, error) {
+	if err != nil {
+		return nil, k.end(err)
+	}
+	door.Through().Collect(r, k.end)
+	return r, nil
+}
+
+func (k *call[T]) refused(err *mpi.Error) error {
+	return mpierr.On(mpierr.New("gpu."+k.op, err.Class, "%w", err.Err), k.comm.Name())
+}
+
+// named is the error of a call of package mpi with the name of the call of this package.
+func named(err error, op string) error {
+	e, ok := err.(*mpi.Error)
+	if !ok || strings.HasPrefix(e.Op, "gpu.") {
+		return err
+	}
+	ours := *e
+	ours.Op = op
+	return &ours
+}

@@ -1,0 +1,318 @@
+package gpu
+
+import (
+	"math"
+	"testing"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/accel/acceltest"
+)
+
+// vector is n numbers whose sum depends on the order of the additions.
+func vector(n, rank int) []float64 {
+	v := make([]float64, n)
+	for i := range v {
+		v[i] = math.Ldexp(1+float64((i*31+rank*17)%97)/97, (i*7+rank*13)%60)
+	}
+	return v
+}
+
+// bothWays makes a call on the host, with send and recv, and on the device, and compares all that is in the buffers
+// then. A nil buffer is a zero Slice.
+func bothWays(r rank, send, recv []float64, host func(send, recv []float64) error, device func(send,
+	recv Slice[float64]) error,
+) {
+	var ds, dr Slice[float64]
+	if send != nil {
+		ds = of(r, send)
+	}
+	other := r
+	other.device = (r.device + 1) % len(ok(r.d.Devices()))
+	if recv != nil {
+		dr = of(other, recv)
+	}
+	must(host(send, recv))
+	must(device(ds, dr))
+	if send != nil {
+		same(contents(r, ds), bytesOf(send))
+		free(ds)
+	}
+	if recv != nil {
+		same(contents(r, dr), bytesOf(recv))
+		free(dr)
+	}
+}
+
+// waited makes a blocking call of a nonblocking one.
+func waited(r *mpi.Request, err error) error { return wait(r, err) }
+
+// testCollectives makes all calls with vectors of n elements for each rank.
+func testCollectives(r rank, n int) {
+	c, size, me := r.Comm, r.Size(), r.Rank()
+	type f = func(send, recv []float64) error
+	type g = func(send, recv Slice[float64]) error
+	empty := func(n int) []float64 { return make([]float64, n) }
+	for root := range size {
+		atRoot := func(v []float64) []float64 {
+			if me != root {
+				return nil
+			}
+			return v
+		}
+		for _, blocking := range []bool{true, false} {
+			pick := func(b, i g) g {
+				if blocking {
+					return b
+				}
+				return i
+			}
+			bothWays(r, nil, vector(n, me), func(_, b []float64) error { return mpi.Bcast(c, b, root) },
+				pick(func(_, b Slice[float64]) error { return Bcast(c, b, root) },
+					func(_, b Slice[float64]) error { return waited(Ibcast(c, b, root)) }))
+			gather := f(func(s, d []float64) error { return mpi.Gather(c, s, d, root) })
+			dgather := pick(func(s, d Slice[float64]) error { return Gather(c, s, d, root) },
+				func(s, d Slice[float64]) error { return waited(Igather(c, s, d, root)) })
+			bothWays(r, vector(n, me), atRoot(empty(n*size)), gather, dgather)
+			inPlace := vector(n, me)
+			if me == root {
+				inPlace = nil
+			}
+			bothWays(r, inPlace, vector(n*size, me), gather, dgather) // others' recv is not used
+			scatter := f(func(s, d []float64) error { return mpi.Scatter(c, s, d, root) })
+			dscatter := pick(func(s, d Slice[float64]) error { return Scatter(c, s, d, root) },
+				func(s, d Slice[float64]) error { return waited(Iscatter(c, s, d, root)) })
+			bothWays(r, vector(n*size, me), empty(n), scatter, dscatter)
+			keep := empty(n)
+			if me == root {
+				keep = nil
+			}
+			bothWays(r, atRoot(vector(n*size, me)), keep, scatter, dscatter)
+			reduce := f(func(s, d []float64) error { return mpi.Reduce(c, s, d, mpi.Sum, root, mpi.Ordered) })
+			dreduce := pick(func(s, d Slice[float64]) error { return Reduce(c, s, d, mpi.Sum, root, mpi.Ordered) },
+				func(s, d Slice[float64]) error { return waited(Ireduce(c, s, d, mpi.Sum, root, mpi.Ordered)) })
+			bothWays(r, vector(n, me), vector(n, me+9), reduce, dreduce)
+			bothWays(r, inPlace, vector(n, me), reduce, dreduce)
+		}
+	}
+	for _, call := range []struct {
+		host         f
+		device       []g
+		send, recv   int // elements
+		inPlaceSizes int
+	}{
+		{func(s, d []float64) error { return mpi.Allgather(c, s, d) },
+			[]g{func(s, d Slice[float64]) error { return Allgather(c, s, d) },
+				func(s, d Slice[float64]) error { return waited(Iallgather(c, s, d)) }}, n, n * size, n * size},
+		{func(s, d []float64) error { return mpi.Alltoall(c, s, d) },
+			[]g{func(s, d Slice[float64]) error { return Alltoall(c, s, d) },
+				func(s, d Slice[float64]) error { return waited(Ialltoall(c, s, d)) }}, n * size, n * size, n * size},
+		{func(s, d []float64) error { return mpi.Allreduce(c, s, d, mpi.Sum) },
+			[]g{func(s, d Slice[float64]) error { return Allreduce(c, s, d, mpi.Sum) },
+				func(s, d Slice[float64]) error { return waited(Iallreduce(c, s, d, mpi.Sum)) }}, n, n, n},
+		{func(s, d []float64) error { return mpi.ReduceScatterBlock(c, s, d, mpi.Prod, mpi.Ordered) },
+			[]g{func(s, d Slice[float64]) error { return ReduceScatterBlock(c, s, d, mpi.Prod, mpi.Ordered) },
+				func(s, d Slice[float64]) error {
+					return waited(IreduceScatterBlock(c, s, d, mpi.Prod, mpi.Ordered))
+				}}, n * size, n, n * size},
+	} {
+		for _, device := range call.device {
+			bothWays(r, vector(call.send, me), empty(call.recv), call.host, device)
+			bothWays(r, nil, vector(call.inPlaceSizes, me), call.host, device)
+		}
+	}
+}
+
+// Every collective call gives the bits that the call for memory of the host gives.
+func TestCollectives(t *testing.T) {
+	sizes := []int{0, 1, 7, 1000}
+	if !testing.Short() {
+		sizes = append(sizes, 100_001)
+	}
+	everyWay(t, 3, func(r rank) {
+		for _, n := range sizes {
+			testCollectives(r, n)
+		}
+	})
+}
+
+// One rank's buffers are of the host, and the others' of devices: the calls match.
+func TestCollectiveWithHost(t *testing.T) {
+	everyWay(t, 3, func(r rank) {
+		want := make([]float64, 50)
+		must(mpi.Allreduce(r.Comm, vector(50, r.Rank()), want, mpi.Sum))
+		if r.Rank() == 1 {
+			must(mpi.Allreduce(r.Comm, nil, vector(50, 1), mpi.Sum))
+			return
+		}
+		s := of(r, vector(50, r.Rank()))
+		must(Allreduce(r.Comm, Slice[float64]{}, s, mpi.Sum))
+		same(contents(r, s), bytesOf(want))
+		free(s)
+	})
+}
+
+// A result that cannot be copied to the device is the call's error, once, in every way to collect it, and the others'
+// results are not touched by it.
+func TestCollectiveCopyFails(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	for _, method := range []string{"Copy", "CopyEnd"} {
+		run(t, 1, func(c *mpi.Comm) {
+			r := rank{c, p, 0}
+			s, d := of(r, vector(4, 0)), alloc[float64](r, 4)
+			p.Fail(method, 1)
+			isError(Allreduce(c, s, d, mpi.Sum), mpi.ErrDevice, "gpu.Allreduce: ")
+			p.Fail(method, 2)
+			isError(Allreduce(c, s, d, mpi.Sum), mpi.ErrDevice, "gpu.Allreduce: ")
+			p.Fail(method, 1)
+			_, err := Iallreduce(c, s, d, mpi.Sum)
+			isError(err, mpi.ErrDevice, "gpu.Iallreduce: ")
+			start := func() (failing, good *mpi.Request) {
+				failing = ok(Iallreduce(c, s, d, mpi.Sum))
+				p.Fail(method, 1)
+				return failing, ok(mpi.Ibarrier(c))
+			}
+			const text = "gpu.Iallreduce: "
+			a, b := start()
+			_, err = a.Wait()
+			isError(err, mpi.ErrDevice, text)
+			must(wait(b, nil))
+			a, b = start()
+			done := false
+			for !done {
+				done, _, err = a.Test()
+			}
+			isError(err, mpi.ErrDevice, text)
+			must(wait(b, nil))
+			a, b = start()
+			isError(mpi.WaitAll(b, a), mpi.ErrDevice, text)
+			a, b = start()
+			sts, err := mpi.WaitAllStatus(b, a)
+			isError(err, mpi.ErrDevice, text)
+			check(len(sts) == 2, "%d statuses", len(sts))
+			a, b = start()
+			i, _, err := mpi.WaitAny(a)
+			isError(err, mpi.ErrDevice, text)
+			check(i == 0, "request %d", i)
+			must(wait(b, nil))
+			a, b = start()
+			b.Wait()
+			index, sts, err := mpi.WaitSome(nil, a)
+			isError(err, mpi.ErrDevice, text)
+			check(len(index) == 1 && index[0] == 1 && len(sts) == 1, "%v %v", index, sts)
+			a, b = start()
+			must(wait(b, nil))
+			all := ok(mpi.AppendSome(nil, a))
+			check(len(all) == 1 && all[0].Index == 0, "%v", all)
+			isError(all[0].Err, mpi.ErrDevice, text)
+			a, b = start()
+			for done = false; !done; {
+				done, err = mpi.TestAll(a, b)
+			}
+			isError(err, mpi.ErrDevice, text)
+			a, b = start()
+			must(wait(b, nil))
+			for done = false; !done; {
+				i, done, _, err = mpi.TestAny(a)
+			}
+			isError(err, mpi.ErrDevice, text)
+			a, b = start()
+			must(wait(b, nil))
+			for index = nil; len(index) == 0; {
+				index, _, err = mpi.TestSome(a)
+			}
+			isError(err, mpi.ErrDevice, text)
+			_, err = a.Wait()
+			check(err != nil, "a request is collected twice")
+			free(s, d)
+		})
+	}
+}
+
+// Wrong arguments are the errors of the call of package mpi, with this package's name.
+func TestCollectiveErrors(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	run(t, 1, func(c *mpi.Comm) {
+		r := rank{c, p, 0}
+		h, h2 := make([]float64, 4), make([]float64, 3)
+		s, s2 := of(r, h), of(r, h2)
+		var zero Slice[float64]
+		freed := ok(c.Dup())
+		must(freed.Free())
+		for i, pair := range [][2]error{
+			{mpi.Bcast(c, h, 3), Bcast(c, s, 3)},
+			{mpi.Bcast(nil, h, 0), Bcast(nil, s, 0)},
+			{mpi.Bcast(freed, h, 0), Bcast(freed, s, 0)},
+			{mpi.Gather(c, h, h2, 0), Gather(c, s, s2, 0)},
+			{mpi.Gather(c, h, h2, -1), Gather(c, s, s2, -1)},
+			{mpi.Scatter(c, h, h2, 0), Scatter(c, s, s2, 0)},
+			{mpi.Allgather(c, h, h2), Allgather(c, s, s2)},
+			{mpi.Alltoall(c, h, h2), Alltoall(c, s, s2)},
+			{mpi.Reduce(c, h, h2, mpi.Sum, 0), Reduce(c, s, s2, mpi.Sum, 0)},
+			{mpi.Reduce(c, h, h2, nil, 0), Reduce(c, s, s2, nil, 0)},
+			{mpi.Reduce(c, nil, nil, mpi.Sum[float64], 9), Reduce(c, zero, zero, mpi.Sum[float64], 9)},
+			{mpi.Allreduce(c, h, h2, mpi.Sum), Allreduce(c, s, s2, mpi.Sum)},
+			{mpi.Allreduce(c, h, h, mpi.Sum), Allreduce(c, s, s, mpi.Sum)},
+			{mpi.Allreduce(c, h[:3], h[1:], mpi.Sum), Allreduce(c, s.Slice(0, 3), s.Slice(1, 4), mpi.Sum)},
+			{mpi.ReduceScatterBlock(c, h, h2, mpi.Sum), ReduceScatterBlock(c, s, s2, mpi.Sum)},
+			{mpi.Allgather(c, []*int{}, []*int{}), Allgather(c, Slice[*int]{}, Slice[*int]{})},
+		} {
+			check(pair[0] != nil && pair[1] != nil, "call %d: %v, %v", i, pair[0], pair[1])
+			want := "mpi: gpu." + pair[0].Error()[len("mpi: "):]
+			check(pair[1].Error() == want, "call %d:\n%v, want\n%s", i, pair[1], want)
+			isError(pair[1], class(pair[0]), "")
+		}
+		for i, pair := range []func() (*mpi.Request, error){
+			func() (*mpi.Request, error) { return Ibcast(c, s, 3) },
+			func() (*mpi.Request, error) { return Igather(c, s, s2, 0) },
+			func() (*mpi.Request, error) { return Iscatter(c, s, s2, 0) },
+			func() (*mpi.Request, error) { return Iallgather(c, s, s2) },
+			func() (*mpi.Request, error) { return Ialltoall(c, s, s2) },
+			func() (*mpi.Request, error) { return Ireduce(c, s, s2, mpi.Sum, 0) },
+			func() (*mpi.Request, error) { return Iallreduce(c, s, s2, mpi.Sum) },
+			func() (*mpi.Request, error) { return IreduceScatterBlock(c, s, s2, mpi.Sum) },
+		} {
+			_, err := pair()
+			check(err != nil, "call %d is right", i)
+			isError(err, class(err), "mpi: gpu.I")
+		}
+		free(s, s2)
+	})
+}
+
+func class(err error) error {
+	e, is := err.(*mpi.Error)
+	check(is, "%T: %v", err, err)
+	return e.Class
+}
+
+// An operator that panics is the error of the call, and the pinned memory is given back.
+func TestOperatorPanics(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	run(t, 2, func(c *mpi.Comm) {
+		s := of(rank{c, p, 0}, vector(4, c.Rank()))
+		err := Allreduce(c, Slice[float64]{}, s, func(_, _ []float64) { panic("no") })
+		isError(err, mpi.ErrOp, "gpu.Allreduce")
+		free(s)
+	})
+}
+
+// A collective call on device memory orders its copies with the stream.
+func TestCollectiveWithStream(t *testing.T) {
+	p := useMachine(t, acceltest.Options{})
+	stream := p.Stream(0)
+	run(t, 1, func(c *mpi.Comm) {
+		s, d := ok(Alloc[byte](0, 6)), ok(Alloc[byte](0, 6))
+		stream.Hold()
+		stream.Launch(func() { p.Write(s.Addr(), []byte("kernel")) })
+		copies := p.Calls("Copy")
+		done := make(chan error)
+		go func() { done <- Allreduce(c, s.On(stream.Handle()), d.On(stream.Handle()), mpi.Max) }()
+		for p.Calls("Copy") == copies {
+		}
+		stream.Release()
+		must(<-done)
+		check(string(contents(rank{c, p, 0}, d)) == "kernel", "got %q", contents(rank{c, p, 0}, d))
+		stream.Sync()
+		free(s, d)
+	})
+}

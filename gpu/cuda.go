@@ -1,0 +1,5 @@
+//go:build cuda && linux && cgo
+
+package gpu
+
+import _ "github.com/gorun-mpi/mpi/accel/cuda" // its init makes CUDA the driver of this process

@@ -1,0 +1,24 @@
+// Package gpu sends and receives memory of accelerators: its calls are the calls of package mpi for a [Slice] of device
+// memory in place of a Go slice. One side of a message may be a device and the other one the host.
+//
+//	x, err := gpu.Wrap[float32](ptr, n) // memory of any CUDA package, by its address
+//	err = gpu.Send(world, x, 1, 0)
+//	err = gpu.Allreduce(world, gpu.Slice[float32]{}, x, mpi.Sum) // in place: the zero Slice stands for nil
+//
+// A program that uses it with CUDA is built with CGO_ENABLED=1 and -tags cuda; without the tag every call that needs a
+// device is mpi.ErrUnavailable. The driver is started by the first call that needs it.
+//
+// A buffer must be ready: work of the program's streams that writes what is sent, or reads what is received into, has
+// ended when the call is made. [Slice.On] names a stream instead, and the library waits for it. Work that is started after
+// the call has returned, or after the request has been collected, sees the result.
+//
+// A collective call copies its buffers to memory of the host, makes the call of package mpi there, and copies the result
+// back: it gives the same bits. A nonblocking one copies the result when the request is collected.
+//
+// docs/gpu.md is the manual.
+//
+//	Owns:     slices of device memory, pinned memory for copies, the choice of a rank's device
+//	May call: mpi, internal/door (what mpi does not export), internal/mpierr, accel and accel/cuda (the driver),
+//	          internal/topology, internal/cpuset (what is near this rank)
+//	Never:    touch device memory with the CPU, start a driver before a call needs it
+package gpu

@@ -1,0 +1,64 @@
+package door
+
+import (
+	"reflect"
+
+	"github.com/gorun-mpi/mpi/accel"
+)
+
+// Op is a call of package gpu, as its errors name it.
+type Op uint8
+
+// The calls that send or receive a message.
+const (
+	Send Op = iota
+	Ssend
+	Isend
+	Issend
+	SendInit
+	SsendInit
+	Recv
+	Irecv
+	RecvInit
+	Sendrecv
+	Mrecv
+	Imrecv
+)
+
+func (o Op) String() string {
+	return "gpu." + [...]string{"Send", "Ssend", "Isend", "Issend", "SendInit", "SsendInit", "Recv", "Irecv", "RecvInit",
+		"Sendrecv", "Mrecv", "Imrecv"}[o]
+}
+
+// Mpi is what package mpi does for package gpu. A comm is a *mpi.Comm, which may be nil, a message a *mpi.Message, and a
+// request a *mpi.Request. The elements of a buffer are of type t. Each method checks the arguments as the call of
+// package mpi does that has the name of op; the caller has checked the buffer.
+type Mpi interface {
+	// Type reports why elements of type t cannot be sent.
+	Type(t reflect.Type) error
+	// Send starts to send b, or makes a persistent request for that.
+	Send(comm any, op Op, t reflect.Type, b accel.Buffer, dest, tag int) (request any, err error)
+	// Recv starts to receive into b, or makes a persistent request for that.
+	Recv(comm any, op Op, t reflect.Type, b accel.Buffer, source, tag int) (request any, err error)
+	// Exchange starts a Sendrecv: a request to send and one to receive, which the caller completes both.
+	Exchange(comm any, t, u reflect.Type, send accel.Buffer, dest, stag int, recv accel.Buffer, source, rtag int) (
+		sent, received any, err error)
+	// Mrecv starts to receive into b the message that a matched probe has taken.
+	Mrecv(message any, op Op, t reflect.Type, b accel.Buffer) (request any, err error)
+
+	// Collect has f called with the error of the request, or nil, when its result is collected; the caller that
+	// collects gets the error that f returns. f may take long.
+	Collect(request any, f func(error) error)
+	// Host is the number of the host of a rank of comm.
+	Host(comm any, rank int) int
+	// Forget returns when no rank that messages of this process went to has m open any more.
+	Forget(m accel.Memory) error
+}
+
+var opened Mpi
+
+// Open is for the init function of package mpi.
+func Open(m Mpi) { opened = m }
+
+// Through is what package mpi has opened: a package that imports mpi has it from its own init on.
+func Through() Mpi { return opened }

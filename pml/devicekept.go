@@ -1,0 +1,59 @@
+package pml
+
+import (
+	"context"
+
+	"github.com/gorun-mpi/mpi/accel"
+)
+
+// Persistent requests for messages in device memory. Each start is a message like one of IsendDevice or IrecvDevice.
+
+// PrepareSendDevice is PrepareSend of a message in device memory, of at least one byte. StartDevice starts it.
+func (e *Engine) PrepareSendDevice(cc context.Context, ctx uint32, dest int, tag int32, b accel.Buffer) *Request {
+	e.lock()
+	defer e.unlock()
+	r := e.requests.fresh()
+	r.prepareSend(cc, ctx, dest, tag, nil, Synchronous) // as IsendDevice
+	return r.persistDevice(b)
+}
+
+// PrepareRecvDevice is PrepareSendDevice for a receive.
+func (e *Engine) PrepareRecvDevice(cc context.Context, ctx uint32, source int, tag int32, b accel.Buffer) *Request {
+	e.lock()
+	defer e.unlock()
+	r := e.requests.fresh()
+	r.prepareRecv(cc, ctx, source, tag, nil)
+	return r.persistDevice(b)
+}
+
+func (r *Request) persistDevice(b accel.Buffer) *Request {
+	r.persist()
+	r.keep.device = &b
+	return r
+}
+
+// StartDevice is Start of a request of PrepareSendDevice or PrepareRecvDevice.
+func (r *Request) StartDevice() error {
+	e := r.e
+	e.lock()
+	if r.state != stIdle {
+		defer e.unlock()
+		return r.notIdle()
+	}
+	k := r.keep
+	e.unlock() // pinning takes long; a second Start at this moment is the caller's mistake
+	a, err := e.useAccelerator(k.device.Driver)
+	e.lock()
+	defer e.unlock()
+	if r.state != stIdle {
+		return r.notIdle()
+	}
+	if r.op == opRecv {
+		r.prepareRecv(k.cctx, r.recv.Ctx, int(k.source), k.tag, nil)
+	} else {
+		r.prepareSend(k.cctx, r.recv.Ctx, int(k.source), k.tag, nil, r.mode)
+		r.buf.Len, r.announce = int(k.device.Len), true
+	}
+	e.startDevice(r, a, *k.device, err)
+	return nil
+}
