@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-<<<<<<< HEAD
 	"slices"
-	"time"
-=======
->>>>>>> d
 
 	"golang.org/x/sys/unix"
 
