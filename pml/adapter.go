@@ -1,11 +1,13 @@
 package pml
 
 import (
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
@@ -110,6 +112,7 @@ func (ad *adapter) find(m accel.Memory) *region {
 	ad.regions = append(ad.regions, g)
 	if g.n <= 0 {
 		g.known, g.refused = true, true
+		ad.tell(fmt.Errorf("an allocation of %d bytes at %#x has no whole page of %d bytes", m.Size, m.Base, devicePage))
 		return g
 	}
 	ad.a.beside(g.register)
@@ -292,6 +295,27 @@ func (o *deviceOp) offer(p *peer) rendezvous.Region {
 		return rendezvous.Region{}
 	}
 	return rendezvous.Region{Addr: o.b.Addr, Key: g.key, Len: o.b.Len, OK: true}
+}
+
+// announceDevice is announcePieces of a message in device memory.
+func (ts *transfers) announceDevice(t *transfer) bool {
+	p, r := t.peer, t.r
+	memory := r.pieces.device.offer(p)
+	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
+	if p.zcopy != nil {
+		t.snd.EndsAlone()
+	}
+	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
+	rts.Flags |= p.blocking(r) | wire.Device
+	if p.out.SendPaid(rts, nil, eager.Envelope) {
+		if memory.OK {
+			p.offered++
+		}
+		return true
+	}
+	r.pieces.device.unread()
+	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
+	return false
 }
 
 // answerRead tells the receiver's adapter where the message is, or that it cannot be READ.

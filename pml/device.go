@@ -76,9 +76,10 @@ type accelerators struct {
 	in     side             // for receives. Two sides: a send never waits for a receive
 	under  []copying        // oldest first of each device
 	ended  bool             // finish has been called
+	over   chan struct{}    // closed when no copy and no idle region is left after that
 
 	lastLent uint64 // number of what was lent last
-	uses     uint64 // messages that have been lent, ever
+	uses     uint64 // messages that have been lent, or that an adapter was to move, ever
 	forgets  []forgetter
 
 	adapters []*adapter
@@ -113,7 +114,7 @@ func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
 	case a != nil:
 		return a, nil
 	}
-	a = &accelerators{e: e, driver: d}
+	a = &accelerators{e: e, driver: d, over: make(chan struct{})}
 	if err := a.pin(); err != nil {
 		return nil, err
 	}
@@ -311,6 +312,7 @@ func (a *accelerators) finish() {
 		}
 	}
 	a.dropRegions()
+	close(a.over)
 	a.forgetting()
 	a.e.unlock()
 	a.bell.Close()

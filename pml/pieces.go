@@ -80,30 +80,21 @@ type packedPiece struct {
 	mem      []byte
 }
 
-// announcePieces is announce of a message that no peer can READ, unless an adapter does. It reports whether the link has
-// taken the RTS.
+// announcePieces is announce of a message that no peer can READ, unless it is in device memory. It reports whether the
+// link has taken the RTS.
 func (ts *transfers) announcePieces(t *transfer) bool {
 	p, r := t.peer, t.r
-	var memory rendezvous.Region
-	if o := r.pieces.device; o != nil {
-		memory = o.offer(p)
+	if r.pieces.device != nil {
+		return ts.announceDevice(t)
 	}
-	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
+	t.snd.Init(t.id, int64(r.buf.Len), rendezvous.Region{}, p.piece(r.buf.Len))
 	if p.zcopy != nil {
 		t.snd.EndsAlone()
 	}
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
-	if rts.Flags |= p.blocking(r); r.pieces.device != nil {
-		rts.Flags |= wire.Device
-	}
+	rts.Flags |= p.blocking(r)
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
-		if memory.OK {
-			p.offered++
-		}
 		return true
-	}
-	if memory.OK {
-		r.pieces.device.unread()
 	}
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
 	return false

@@ -576,7 +576,13 @@ func (e *Engine) ForgetDevice(m accel.Memory) error {
 	e.lock()
 	defer e.unlock()
 	a := e.links.transfers.accel
-	if a == nil || a.ended {
+	if a == nil {
+		return nil
+	}
+	if a.ended {
+		e.unlock()
+		<-a.over
+		e.lock()
 		return nil
 	}
 	for _, p := range e.links.peers {
