@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/gorun-mpi/mpi/eager"
-	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
 )
