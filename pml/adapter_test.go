@@ -39,6 +39,7 @@ type nicRegion struct {
 type nic struct {
 	transport.Device
 	f       *nicFabric
+	e       *Engine
 	proc    *acceltest.Process
 	facts   transport.Facts
 	devices transport.Devices
@@ -144,6 +145,9 @@ func (n *nic) Connect(ctx context.Context, peer int, address []byte) (transport.
 		return in.Get(dst, addr, key, cookie)
 	}
 	rma.GetDevice = func(dst uint64, size int64, local, addr, key, cookie uint64) (transport.State, error) {
+		// Who sleeps in the device is to poll it.
+		n.e.wait.isNot()
+		n.e.wakeLeader()
 		switch n.rng.IntN(4) {
 		case 0:
 			n.room[peer] = true

@@ -67,6 +67,11 @@ func newDeviceRanksOf(t testing.TB, n int, o acceltest.Options, one bool) *devic
 		}
 	}
 	d.ranks = newRanksOver(t, devices, Config{})
+	for rank, dev := range devices {
+		if n, ok := dev.(*nic); ok {
+			n.e = d.e[rank]
+		}
+	}
 	return d
 }
 
@@ -447,7 +452,7 @@ func TestDeviceStreams(t *testing.T) {
 				if _, err := d.wait(r); err != nil {
 					t.Fatal(err)
 				}
-				if n := d.procs[1].Calls("Before") - before; n != 1 {
+				if n := d.procs[1].Calls("Before") - before; n != 1 && !o.Adapters { // a READ has ended by now
 					t.Errorf("%d bytes, kind %d: the receiver's stream has been told %d times to wait", size, kind, n)
 				}
 				s1.Launch(func() { after = d.procs[1].Read(to.Addr, to.Len) })
