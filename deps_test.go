@@ -86,7 +86,7 @@ const graph = `
 	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
-	internal/window               : rma, pml, collectives, internal/coll, internal/agree, internal/meminfo,
+	internal/window               : rma, pml, accel, collectives, internal/coll, internal/agree, internal/meminfo,
 	                                internal/mpierr, internal/ranks, internal/layout, {golang.org/x/sys}
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
@@ -107,7 +107,7 @@ const graph = `
 	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
 	                                internal/bind, internal/procs, internal/program, internal/stdio,
 	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                     : launcher, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
+	cmd/gorun                     : launcher, accel, accel/cuda, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
 	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 	                                internal/waitpolicy, internal/join, internal/tuned, internal/tune,
 	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,
@@ -170,6 +170,7 @@ const testGraph = `
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	internal/coll                 : internal/join
+	gpu                           : internal/join, transport
 	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest,
 	                                transport/verbs, transport/tcp, accel/cuda
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop

@@ -104,11 +104,8 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 	}
 	var bad *Error
 	size := sizeOf[T]()
-	var pointer *pointerError
-	if err := fixedType[T](); errors.As(err, &pointer) {
-		bad = c.opError(op, ErrType, "%s; use numbers, or arrays and structs of them", pointer.what)
-	} else if err != nil {
-		bad = c.opError(op, ErrType, "%w", err)
+	if err := fixedType[T](); err != nil {
+		bad = c.badElement(op, err)
 	} else if n < 0 {
 		bad = c.opError(op, ErrCount, "%d elements were asked for; a rank has 0 or more", n)
 	} else if size > 0 && n > math.MaxInt64/2/size {
@@ -156,6 +153,15 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 		}
 	}
 	return &Win[T]{winState: s, ctx: c.ctx}, nil
+}
+
+// badElement is the error of a call whose elements cannot be in a window.
+func (c *Comm) badElement(op string, err error) *Error {
+	var pointer *pointerError
+	if errors.As(err, &pointer) {
+		return c.opError(op, ErrType, "%s; use numbers, or arrays and structs of them", pointer.what)
+	}
+	return c.opError(op, ErrType, "%w", err)
 }
 
 // WithContext returns a Win for the same window whose calls, and the waits for their requests, return ctx's error when

@@ -715,7 +715,7 @@ func TestReturnWithLock(t *testing.T) {
 							err := win.Lock(0, Exclusive)
 							is(err, ErrPeerFailed)
 							returned(err, fmt.Sprint("rank ", holder))
-							same(err.Error(), fmt.Sprintf("mpi: Lock to rank 0 on %s: rank %d has returned, and may have "+
+							same(err.Error(), fmt.Sprintf("mpi: Lock at rank 0 on %s: rank %d has returned, and may have "+
 								"had the lock; every rank calls Unlock, or UnlockAll, and Free before it returns", win.Name(), holder))
 							is(win.Unlock(0), ErrEpoch)
 						}

@@ -334,9 +334,19 @@ func (k *call[T]) refused(err *mpi.Error) error {
 	return mpierr.On(mpierr.New("gpu."+k.op, err.Class, "%w", err.Err), k.comm.Name())
 }
 
-// named is the error of a call of package mpi with the name of the call of this package.
+// named is the error of a call of package mpi with the name of the call of this package. It may join several.
 func named(err error, op string) error {
 	e, ok := err.(*mpi.Error)
+	if all, joined := err.(interface{ Unwrap() []error }); joined && !ok {
+		var errs []error
+		for _, one := range all.Unwrap() {
+			errs = append(errs, named(one, op))
+		}
+		if len(errs) == 1 {
+			return errs[0]
+		}
+		return errors.Join(errs...)
+	}
 	if !ok || strings.HasPrefix(e.Op, "gpu.") {
 		return err
 	}

@@ -15,9 +15,12 @@
 // A collective call copies its buffers to memory of the host, makes the call of package mpi there, and copies the result
 // back: it gives the same bits. A nonblocking one copies the result when the request is collected.
 //
+// A [Win] is a window over device memory: a rank of the same host copies to and from it by its own device, where that
+// can map it, and any other rank by messages, which the rank need not wait for.
+//
 // docs/gpu.md is the manual.
 //
-//	Owns:     slices of device memory, pinned memory for copies, the choice of a rank's device
+//	Owns:     slices of device memory, the copies of windows, pinned memory for copies, the choice of a rank's device
 //	May call: mpi, internal/door (what mpi does not export), internal/mpierr, accel and accel/cuda (the driver),
 //	          internal/topology, internal/cpuset (what is near this rank)
 //	Never:    touch device memory with the CPU, start a driver before a call needs it

@@ -95,27 +95,32 @@ var ways = []way{
 // everyWay runs a body as n ranks in all ways.
 func everyWay(t *testing.T, n int, body func(r rank)) {
 	for _, w := range ways {
-		t.Run(w.name, func(t *testing.T) {
-			m := newMachine(t, w.options)
-			first := m.Process()
-			useDriver(t, first)
-			drivers := []*acceltest.Process{first}
-			for range n - 1 {
-				d := first
-				if w.own {
-					d = m.Process()
-				}
-				drivers = append(drivers, d)
-			}
-			run(t, n, func(c *mpi.Comm) {
-				body(rank{c, drivers[c.Rank()], c.Rank() % max(w.options.Devices, 1)})
-			})
-		})
+		w.test(t, n, body)
 	}
 }
 
+// test runs a body as n ranks.
+func (w way) test(t *testing.T, n int, body func(r rank)) {
+	t.Run(w.name, func(t *testing.T) {
+		m := newMachine(t, w.options)
+		first := m.Process()
+		useDriver(t, first)
+		drivers := []*acceltest.Process{first}
+		for range n - 1 {
+			d := first
+			if w.own {
+				d = m.Process()
+			}
+			drivers = append(drivers, d)
+		}
+		run(t, n, func(c *mpi.Comm) {
+			body(rank{c, drivers[c.Rank()], c.Rank() % max(w.options.Devices, 1)})
+		})
+	})
+}
+
 // run is RunLocal with a watchdog. A body complains by panicking.
-func run(t *testing.T, n int, body func(c *mpi.Comm)) {
+func run(t *testing.T, n int, body func(c *mpi.Comm), options ...mpi.Option) {
 	t.Helper()
 	defer time.AfterFunc(hangs, func() { panic(t.Name() + " hangs") }).Stop()
 	if err := mpi.RunLocal(n, func(w *mpi.Comm) (err error) {
@@ -127,7 +132,7 @@ func run(t *testing.T, n int, body func(c *mpi.Comm)) {
 		}()
 		body(w)
 		return nil
-	}); err != nil {
+	}, options...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -196,9 +196,11 @@ func (s Slice[T]) Free() error {
 		return mpierr.New("gpu.Free", mpi.ErrNoMemory, "the slice is the zero Slice; Wrap or Alloc returns one with memory")
 	case s.of.bad != nil:
 		return mpierr.New("gpu.Free", s.of.bad.Class, "%w", s.of.bad.Err)
-	case s.of.freed.Swap(true):
-		return mpierr.New("gpu.Free", mpi.ErrNoMemory, "the memory has been freed already")
-	case s.of.driver == nil:
+	}
+	if bad := s.of.endUse(); bad != nil {
+		return mpierr.New("gpu.Free", bad.Class, "%w", bad.Err)
+	}
+	if s.of.driver == nil {
 		return nil
 	}
 	if err := door.Through().Forget(s.of.memory); err != nil {

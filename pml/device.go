@@ -329,7 +329,7 @@ func (e *Engine) IsendDevice(cc context.Context, ctx uint32, dest int, tag int32
 	e.lock()
 	defer e.unlock()
 	r := e.requests.handle()
-	r.prepareSend(cc, ctx, dest, tag, nil, Synchronous) // which asks nothing more of one that is announced
+	r.prepareSend(cc, ctx, dest, tag, nil, mode)
 	r.buf.Len, r.announce = int(b.Len), true
 	e.startDevice(r, a, b, err)
 	return r

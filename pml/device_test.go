@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -792,4 +793,45 @@ func TestDeviceTagged(t *testing.T) {
 	if err := e.ForgetDevice(m); err != nil {
 		t.Error(err)
 	}
+}
+
+// Two ranks that each send a short message before they receive, and wait for it, go on, as they do with host memory. A
+// synchronous send waits for its receive.
+func TestDeviceShortSends(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{Delay: 50 * time.Microsecond})
+	var wg sync.WaitGroup
+	var from, to [2]accel.Buffer
+	var sent [2][]byte
+	for rank := range 2 {
+		from[rank], sent[rank] = d.buffer(rank, 0, 300)
+		to[rank], _ = d.buffer(rank, 1, 300)
+	}
+	for rank := range 2 {
+		wg.Go(func() {
+			for range 20 {
+				if _, err := d.wait(d.e[rank].IsendDevice(nil, 0, 1-rank, 3, from[rank], Standard)); err != nil {
+					t.Error(err)
+				}
+				if _, err := d.wait(d.e[rank].IrecvDevice(nil, 0, 1-rank, 3, to[rank])); err != nil {
+					t.Error(err)
+				}
+				if !bytes.Equal(d.read(rank, to[rank]), sent[1-rank]) {
+					t.Error("other bytes")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s := d.e[0].IsendDevice(nil, 0, 1, 4, from[0], Synchronous)
+	select {
+	case <-s.Done():
+		t.Error("a synchronous send has not waited for its receive")
+	case <-time.After(5 * time.Millisecond):
+	}
+	for _, r := range []*Request{d.e[1].IrecvDevice(nil, 0, 0, 4, to[1]), s} {
+		if _, err := d.wait(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.left()
 }

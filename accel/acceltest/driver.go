@@ -39,8 +39,8 @@ type Subject interface {
 	HostMemory(tb testing.TB, n int) (b []byte, addr uint64)
 }
 
-// TestDriver checks that a driver keeps the rules of accel.Driver. start returns a driver with two devices, and that of
-// another process of the same host.
+// TestDriver checks that a driver keeps the rules of accel.Driver. start returns a driver with one or two
+// devices, and that of another process of the same host.
 func TestDriver(t *testing.T, start func(*testing.T) (Subject, Peer)) {
 	for _, c := range []struct {
 		name string
@@ -49,14 +49,24 @@ func TestDriver(t *testing.T, start func(*testing.T) (Subject, Peer)) {
 		{"devices", testDevices}, {"memory", testMemory}, {"query", testQuery}, {"address reuse", testReuse},
 		{"copies", testCopies}, {"two devices", testTwoDevices}, {"pins", testPins}, {"streams", testStreams},
 		{"notify", testNotify}, {"sharing", testSharing}, {"freed under a mapping", testFreedUnderMapping},
-		{"stale handle", testStaleHandle}, {"hostile handles", testHostileHandles}, {"not shared", testNotShared},
-		{"flush", testFlush},
+		{"stale handle", testStaleHandle}, {"not shared", testNotShared}, {"flush", testFlush},
+		{"hostile handles", testHostileHandles},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
 			d, peer := start(t)
 			c.test(t, d, peer)
 		})
 	}
+}
+
+// last is the second device, or the only one.
+func last(t *testing.T, d accel.Driver) int {
+	t.Helper()
+	all, err := d.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all) - 1
 }
 
 // patience is far beyond what any copy takes.
@@ -135,11 +145,11 @@ func reads(t *testing.T, d Peer, addr uint64, want []byte) {
 
 func testDevices(t *testing.T, d Subject, _ Peer) {
 	all, err := d.Devices()
-	if err != nil || len(all) != 2 {
+	if err != nil || len(all) < 1 || len(all) > 2 {
 		t.Fatalf("%d devices, %v", len(all), err)
 	}
 	for i, dev := range all {
-		if dev.Name == "" || dev.Memory <= 0 || !slices.Equal(dev.Peers, []int{1 - i}) {
+		if dev.Name == "" || dev.Memory <= 0 || slices.Contains(dev.Peers, i) {
 			t.Errorf("device %d: %+v", i, dev)
 		}
 		var domain, bus, slot, function int
@@ -148,7 +158,7 @@ func testDevices(t *testing.T, d Subject, _ Peer) {
 			t.Errorf("device %d is at %q: %v", i, dev.PCI, err)
 		}
 	}
-	if all[0].PCI == all[1].PCI {
+	if len(all) == 2 && all[0].PCI == all[1].PCI {
 		t.Error("both devices are at", all[0].PCI)
 	}
 	if d.Name() == "" {
@@ -165,7 +175,7 @@ func testDevices(t *testing.T, d Subject, _ Peer) {
 }
 
 func testMemory(t *testing.T, d Subject, _ Peer) {
-	for device := range 2 {
+	for device := range last(t, d) + 1 {
 		m := allocate(t, d, device, 5000)
 		if m.Kind != accel.OnBoard || m.Device != device || m.Size < 5000 || m.Base == 0 || m.ID == 0 {
 			t.Errorf("allocated %+v", m)
@@ -209,9 +219,9 @@ func testQuery(t *testing.T, d Subject, _ Peer) {
 		t.Errorf("memory that was unpinned is %+v", m)
 	}
 	for how, kind := range map[How]accel.Kind{Ordinary: accel.OnBoard, Pool: accel.OnBoard, Moving: accel.Managed} {
-		m := d.User(1, 3000, how)
+		m := d.User(last(t, d), 3000, how)
 		for _, off := range []uint64{0, 1, 2999} {
-			if q := kindAt(t, d, m.Base+off); q != m || q.Kind != kind || q.Device != 1 && kind == accel.OnBoard {
+			if q := kindAt(t, d, m.Base+off); q != m || q.Kind != kind || q.Device != last(t, d) && kind == accel.OnBoard {
 				t.Errorf("byte %d of memory of kind %d is %+v", off, how, q)
 			}
 		}
@@ -290,12 +300,13 @@ func testCopies(t *testing.T, d Subject, _ Peer) {
 }
 
 func testTwoDevices(t *testing.T, d Subject, _ Peer) {
-	a, b := allocate(t, d, 0, 70000), allocate(t, d, 1, 70000)
+	second := last(t, d)
+	a, b := allocate(t, d, 0, 70000), allocate(t, d, second, 70000)
 	u := d.User(0, 70000, Ordinary)
 	d.Write(a.Base, pattern(70000, 3))
 	copies(t, d, 0, b.Base, a.Base, 70000)
 	reads(t, d, b.Base, pattern(70000, 3))
-	copies(t, d, 1, u.Base, b.Base, 70000)
+	copies(t, d, second, u.Base, b.Base, 70000)
 	reads(t, d, u.Base, pattern(70000, 3))
 	frees(t, d, a, b)
 	d.FreeUser(u)
@@ -438,6 +449,7 @@ func exports(t *testing.T, d accel.Driver, m accel.Memory) []byte {
 
 // testSharing shares memory that Alloc has made, and a user's.
 func testSharing(t *testing.T, d Subject, peer Peer) {
+	second := last(t, d)
 	for _, how := range []string{"Alloc", "user"} {
 		m := accel.Memory{}
 		if how == "Alloc" {
@@ -462,22 +474,22 @@ func testSharing(t *testing.T, d Subject, peer Peer) {
 			t.Errorf("%s: what is open is %+v", how, q)
 		}
 		reads(t, peer, addr, pattern(3000, 5))
-		own := allocate(t, peer, 1, 3000)
-		copies(t, peer, 1, own.Base, addr, 3000)
+		own := allocate(t, peer, second, 3000)
+		copies(t, peer, second, own.Base, addr, 3000)
 		reads(t, peer, own.Base, pattern(3000, 5))
 		peer.Write(own.Base, pattern(100, 9))
 		copies(t, peer, 0, addr+700, own.Base, 100)
 		reads(t, d, m.Base+700, pattern(100, 9))
-		other := opens(t, peer, 1, handle, m.Size)
+		other := opens(t, peer, second, handle, m.Size)
 		reads(t, peer, other+700, pattern(100, 9))
-		if err := errors.Join(peer.Close(0, addr), peer.Close(1, other)); err != nil {
+		if err := errors.Join(peer.Close(0, addr), peer.Close(second, other)); err != nil {
 			t.Error(how, err)
 		}
 		reads(t, peer, addr+700, pattern(100, 9))
 		if err := peer.Close(0, addr); err != nil {
 			t.Error(how, err)
 		}
-		if peer.Close(0, addr) == nil || peer.Close(1, other) == nil {
+		if peer.Close(0, addr) == nil || peer.Close(second, other) == nil {
 			t.Errorf("%s: closed too often", how)
 		}
 		if q := kindAt(t, peer, addr); q.Kind == accel.OnBoard && q.ID != own.ID {

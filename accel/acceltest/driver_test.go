@@ -33,7 +33,7 @@ func (s subject) HostMemory(tb testing.TB, n int) ([]byte, uint64) {
 }
 
 func TestProcess(t *testing.T) {
-	for _, o := range []Options{{Devices: 2}, {Devices: 2, Seed: 7, Delay: time.Millisecond, Granularity: 2 << 20}} {
+	for _, o := range []Options{{}, {Devices: 2, Seed: 7, Delay: time.Millisecond, Granularity: 2 << 20}} {
 		TestDriver(t, func(t *testing.T) (Subject, Peer) {
 			m := New(o)
 			t.Cleanup(func() { nothingLeft(t, m) })

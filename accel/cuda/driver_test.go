@@ -11,9 +11,12 @@ import (
 	"github.com/gorun-mpi/mpi/accel/acceltest"
 )
 
-// TestOverSoftCUDA runs the conformance test of drivers over the software GPU. The other process is this test binary.
-func TestOverSoftCUDA(t *testing.T) {
-	d := softGPU(t)
+// TestConformance runs the conformance test of drivers over the software GPU. The other process is this test binary.
+func TestConformance(t *testing.T) {
+	d := the(t)
+	if !onDevice {
+		d = softGPU(t)
+	}
 	acceltest.TestDriver(t, func(t *testing.T) (acceltest.Subject, acceltest.Peer) { return newSubject(d), newPeer(t) })
 }
 
@@ -71,7 +74,10 @@ func TestDescriptorsAreClosedOnExec(t *testing.T) {
 
 // BenchmarkQuery is what one call through cgo costs: over the software GPU, and of a function that does nothing.
 func BenchmarkQuery(b *testing.B) {
-	d := softGPU(b)
+	d := the(b)
+	if !onDevice {
+		d = softGPU(b)
+	}
 	m := must(d.Alloc(0, 4096))
 	b.Run("driver", func(b *testing.B) {
 		b.ReportAllocs()

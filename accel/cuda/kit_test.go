@@ -40,9 +40,15 @@ func the(t testing.TB) *driver {
 	return d.(*driver)
 }
 
+// onDevice lets TestConformance and BenchmarkQuery run on a real GPU; the other tests are skipped then.
+var onDevice = os.Getenv("GORUN_TEST_GPU") != ""
+
 // softGPU lets this process, and those that it starts, find the software GPU with two devices.
 func softGPU(t testing.TB) *driver {
 	t.Helper()
+	if onDevice {
+		t.Skip("the test needs the software GPU, and GORUN_TEST_GPU says to use the device")
+	}
 	once.Do(func() {
 		for _, kv := range [][2]string{{"GORUN_CUDA_LIB", cudakit.Build(t)}, {"SOFTCUDA_DEVICES", "2"},
 			{"SOFTCUDA_SEED", "3"}} {

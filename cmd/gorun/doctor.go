@@ -230,24 +230,12 @@ func (r *report) print(w io.Writer) {
 		fmt.Fprintln(w, r.Allocation)
 	}
 	fmt.Fprintln(w)
-	rows := [][]string{{"host", "gorun", "system", "CPUs", "readv", "memlock", "files", "processes", "MTU", "RDMA", "clock"}}
-	index := map[string]int{} // of a row
-	names := [][]string{nil}
-	for _, v := range r.Hosts {
-		row := v.row()
-		key := strings.Join(row, "\x00")
-		i, again := index[key]
-		if !again {
-			i = len(rows)
-			index[key] = i
-			rows, names = append(rows, append([]string{""}, row...)), append(names, nil)
-		}
-		names[i] = append(names[i], v.Name)
-	}
-	for i := 1; i < len(rows); i++ {
-		rows[i][0] = place.Fold(names[i])
-	}
+	rows := r.fold(hostHeads, (*visit).row)
 	printTable(w, rows)
+	if rows = r.fold(gpuHeads, (*visit).gpuRow); len(rows) > 1 {
+		fmt.Fprintln(w)
+		printTable(w, rows)
+	}
 	for _, f := range r.Findings {
 		f.print(w)
 	}
@@ -256,10 +244,42 @@ func (r *report) print(w io.Writer) {
 	}
 }
 
+// hostHeads and gpuHeads are the heads of the tables, after the hosts' names.
+var (
+	hostHeads = []string{"gorun", "system", "CPUs", "readv", "memlock", "files", "processes", "MTU", "RDMA", "clock"}
+	gpuHeads  = []string{"GPUs", "memory", "peers", "driver", "GPUDirect"}
+)
+
+// fold makes a table of what row says of each host, in which hosts that are alike share a line. A host of which row
+// says nothing is left out.
+func (r *report) fold(heads []string, row func(*visit) []string) [][]string {
+	rows := [][]string{append([]string{"host"}, heads...)}
+	index := map[string]int{} // of a row
+	names := [][]string{nil}
+	for _, v := range r.Hosts {
+		cells := row(v)
+		if cells == nil {
+			continue
+		}
+		key := strings.Join(cells, "\x00")
+		i, again := index[key]
+		if !again {
+			i = len(rows)
+			index[key] = i
+			rows, names = append(rows, append([]string{""}, cells...)), append(names, nil)
+		}
+		names[i] = append(names[i], v.Name)
+	}
+	for i := 1; i < len(rows); i++ {
+		rows[i][0] = place.Fold(names[i])
+	}
+	return rows
+}
+
 // row is what the table says of a host after its name.
 func (v *visit) row() []string {
 	if v.err != nil {
-		return append([]string{"not reached"}, slices.Repeat([]string{dash("")}, 9)...)
+		return append([]string{"not reached"}, slices.Repeat([]string{dash("")}, len(hostHeads)-1)...)
 	}
 	f := v.Facts
 	limit := func(n int64, unit string, shift int) string {

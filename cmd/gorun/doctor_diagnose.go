@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/topology"
 	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
@@ -29,7 +30,7 @@ type finding struct {
 type kind string
 
 // kinds in the order in which they are mended: what stands first may be the reason of what follows.
-var kinds = []kind{"reach", "same host", "system", "link", "network", "ports", "path", "mtu", "limits", "memory", "rdma",
+var kinds = []kind{"reach", "same host", "system", "link", "network", "ports", "path", "mtu", "limits", "memory", "rdma", "gpu",
 	"clock"}
 
 const (
@@ -71,10 +72,11 @@ func (e *exam) add(k kind, host, detail, mend, wrong string, args ...any) {
 
 // diagnose finds what is wrong.
 func (e *exam) diagnose() []finding {
-	rdma, ranks := false, 0
+	rdma, gpus, ranks := false, false, 0
 	for _, v := range e.visits {
 		if v.err == nil {
 			rdma = rdma || len(v.Facts.RDMA.Devices) > 0
+			gpus = gpus || slices.ContainsFunc(v.Facts.RDMA.GPUs, usable)
 			ranks += v.ranks()
 		}
 	}
@@ -85,6 +87,9 @@ func (e *exam) diagnose() []finding {
 			continue
 		}
 		e.checkFacts(v, rdma)
+		if gpus {
+			e.checkGPUs(v)
+		}
 		e.checkLimits(v, ranks)
 		if f, own := v.Facts, e.local.Facts; f.Arch != own.Arch || f.System != own.System {
 			e.add("system", v.Name, "", "leave HOST out: the hosts of a job are of one system and architecture",
@@ -145,15 +150,16 @@ func (e *exam) checkFacts(v *visit, rdma bool) {
 			f.Memlock>>10)
 	}
 	for _, d := range f.RDMA.Devices {
-		active := false
-		for _, p := range d.Ports {
-			active = active || p.State == "ACTIVE"
-		}
-		if !active {
+		if !active(d) {
 			e.add("rdma", v.Name, "", "ibstat "+d.Name+"; ip link set DEV up; with InfiniBand: is opensm running?",
 				"no port of the RDMA device %s is active", d.Name)
 		}
 	}
+}
+
+// active reports whether a device has a port that is.
+func active(d topology.Device) bool {
+	return slices.ContainsFunc(d.Ports, func(p topology.Port) bool { return p.State == "ACTIVE" })
 }
 
 // checkLimits compares what a host allows with what its ranks need. ranks counts the ranks of all hosts.

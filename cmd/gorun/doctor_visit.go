@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/reach"
@@ -97,7 +98,8 @@ type site struct {
 // newSite looks at this host with the settings of a job.
 func newSite(environ []string) *site {
 	s := &site{greeting: greeting{Token: rand.Text(), Host: launcher.HostID(),
-		Facts: readFacts(environ, readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs))}}
+		Facts: readFacts(environ, readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs,
+			askGPUs(accel.InUse())))}}
 	probe, err := newProbe(environ, s.greeting.Token)
 	if err != nil {
 		s.greeting.Blocked = err.Error()

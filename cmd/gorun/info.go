@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/join"
@@ -54,7 +55,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 				}
 				return collectives.Print(stdout, roomy, costHeads, cost)
 			}
-			m := readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs)
+			m := readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs, askGPUs(accel.InUse()))
 			f := readFacts(os.Environ(), m)
 			if asJSON {
 				_, _, err := join.Settings(os.Environ())

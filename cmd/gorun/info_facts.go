@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,8 +67,37 @@ type netFacts struct {
 type rdmaFacts struct {
 	Devices []topology.Device `json:"devices"`
 	GPUs    []topology.GPU    `json:"gpus"`
-	Verbs   bool              `json:"built_with_verbs"`
-	Error   string            `json:"error,omitempty"`
+	// Near has the distance of each GPU, by PCI address, and RDMA device.
+	Near      map[string]map[string]topology.Near `json:"near,omitempty"`
+	Support   *topology.Support                   `json:"gpudirect_support,omitempty"` // nil: no GPU has NVIDIA's driver
+	Direct    []topology.Pairs                    `json:"gpudirect,omitempty"`
+	Verbs     bool                                `json:"built_with_verbs"`
+	CUDA      bool                                `json:"built_with_cuda"`
+	Error     string                              `json:"error,omitempty"`
+	CUDAError string                              `json:"cuda_error,omitempty"`
+}
+
+// factsOfDevices copies what is known of this host's devices.
+func factsOfDevices(m machine) rdmaFacts {
+	f := rdmaFacts{Devices: m.Devices, GPUs: m.GPUs, Near: map[string]map[string]topology.Near{},
+		Direct: m.Pairs(), Verbs: askVerbs != nil, CUDA: m.cudaAsked}
+	if slices.ContainsFunc(m.GPUs, usable) {
+		f.Support = &m.Support
+	}
+	for _, g := range m.GPUs {
+		row := map[string]topology.Near{}
+		for _, d := range m.Devices {
+			row[d.Name], _ = m.Distance(g, d)
+		}
+		f.Near[g.Slot.Address()] = row
+	}
+	if m.err != nil {
+		f.Error = m.err.Error()
+	}
+	if m.cudaErr != nil {
+		f.CUDAError = m.cudaErr.Error()
+	}
+	return f
 }
 
 // readFacts looks at this host. m is what is known of its devices.
@@ -85,12 +115,9 @@ func readFacts(environ []string, m machine) facts {
 		Readv: probeReadv(), Memlock: hardLimit(unix.RLIMIT_MEMLOCK), Files: hardLimit(unix.RLIMIT_NOFILE),
 		Processes:  processes(),
 		Interfaces: interfaces(),
-		RDMA:       rdmaFacts{Devices: m.Devices, GPUs: m.GPUs, Verbs: askVerbs != nil},
+		RDMA:       factsOfDevices(m),
 		UCX:        askUCX(),
 		Waiting:    waiting(environ, host.Usable()), Inside: outerLauncher(), Settings: map[string]string{}}
-	if m.err != nil {
-		f.RDMA.Error = m.err.Error()
-	}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if s, known := settings.Find(name); known && !s.Secret() {

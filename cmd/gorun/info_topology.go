@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/internal/topology"
 )
 
@@ -25,17 +26,24 @@ var patience = 10 * time.Second
 // machine is what is printed of a host's RDMA devices and GPUs.
 type machine struct {
 	topology.Host
-	asked bool  // libibverbs was
-	err   error // why not all is known
+	asked     bool  // libibverbs was
+	err       error // why not all is known
+	cudaAsked bool  // CUDA was
+	cudaErr   error // why it did not answer
 }
 
-// readMachine reads the kernel's files and then, unless ask is nil, what libibverbs knows.
-func readMachine(src topology.Source, ask func() ([]topology.Device, error)) machine {
+// readMachine reads the kernel's files and then, unless they are nil, asks libibverbs and CUDA.
+func readMachine(src topology.Source, ask func() ([]topology.Device, error),
+	gpus func() ([]accel.Device, error)) machine {
 	h, ok := within(patience, func() topology.Host { return topology.Read(src) })
 	if !ok {
-		return machine{err: fmt.Errorf("/sys was not read to its end within %v: does a driver hang? (dmesg)", patience)}
+		return machine{cudaAsked: gpus != nil,
+			err: fmt.Errorf("/sys was not read to its end within %v: does a driver hang? (dmesg)", patience)}
 	}
 	m := machine{Host: h}
+	if gpus != nil {
+		m.askCUDA(gpus)
+	}
 	if ask == nil {
 		return m
 	}
@@ -256,81 +264,6 @@ func odp(o topology.ODP) string {
 		text += ", implicit"
 	}
 	return text
-}
-
-func (m machine) printGPUs(w io.Writer, cols int) {
-	if len(m.GPUs) == 0 {
-		if m.err == nil || m.asked {
-			fmt.Fprintf(w, "%-18s%s\n", "GPUs", "none")
-		}
-		return
-	}
-	fmt.Fprintln(w, "GPUs")
-	rows := [][]string{{"PCI", "NUMA", "driver", "model"}}
-	for _, g := range m.GPUs {
-		rows = append(rows, []string{g.Slot.Address(), numa(g.Node, false), absent(g.Driver, g.Driver == ""),
-			known(g.Name)})
-	}
-	printTable(w, rows)
-	if len(m.Devices) > 0 {
-		m.printNear(w, cols)
-	}
-}
-
-// nearness explains the words, the nearest first.
-var nearness = []struct {
-	near topology.Near
-	text string
-}{
-	{topology.PIX, "below one PCIe switch, or on one card: best for GPUDirect"},
-	{topology.PXB, "with that many PCIe switches between, and no CPU: as good for GPUDirect"},
-	{topology.PHB, "through one host bridge, that is the CPU: GPUDirect works, reading from the GPU may be slow"},
-	{topology.NODE, "through two host bridges of one NUMA node: GPUDirect may be slow"},
-	{topology.SYS, "through the link between CPU sockets: GPUDirect may be very slow, or not work"},
-	{topology.None, "software, no GPUDirect"},
-	{topology.Unknown, "unknown: /sys does not say where they are"},
-}
-
-// printNear prints a line for each GPU and a column for each RDMA device, as many columns at a time as there is room.
-func (m machine) printNear(w io.Writer, cols int) {
-	used := map[topology.Near]bool{}
-	room := cols - 2 - len("0000:00:00.0")
-	for devices := m.Devices; len(devices) > 0; {
-		n, wide := 0, 0
-		for n < len(devices) && (n == 0 || wide+2+max(len(devices[n].Name), 5) <= room) {
-			wide += 2 + max(len(devices[n].Name), 5)
-			n++
-		}
-		rows := [][]string{{""}}
-		for _, d := range devices[:n] {
-			rows[0] = append(rows[0], d.Name)
-		}
-		for _, g := range m.GPUs {
-			row := []string{g.Slot.Address()}
-			for _, d := range devices[:n] {
-				near, switches := m.Distance(g, d)
-				used[near] = true
-				row = append(row, nearText(near, switches))
-			}
-			rows = append(rows, row)
-		}
-		fmt.Fprintln(w)
-		printTable(w, rows)
-		devices = devices[n:]
-	}
-	fmt.Fprintln(w)
-	for _, n := range nearness {
-		if used[n.near] {
-			fmt.Fprintf(w, "  %-5s %s\n", n.near, strings.TrimLeft(wrap(n.text, max(cols-8, 30), "        "), " "))
-		}
-	}
-}
-
-func nearText(near topology.Near, switches int) string {
-	if near == topology.PXB {
-		return fmt.Sprint(near, " ", switches)
-	}
-	return string(near)
 }
 
 // ports calls f for each port, with its name in GORUN_VERBS_DEV.

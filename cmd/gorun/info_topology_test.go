@@ -20,7 +20,7 @@ func machineOf(t *testing.T, tree string, listed func() ([]topology.Device, erro
 	defer func(d time.Duration) { patience = d }(patience)
 	patience = time.Hour
 	root := topologytest.Plant(t, topologytest.Load(t, tree))
-	return readMachine(topology.Source{Root: root, Addrs: topologytest.Addrs}, listed)
+	return readMachine(topology.Source{Root: root, Addrs: topologytest.Addrs}, listed, nil)
 }
 
 func page(m machine, cols int) []byte {
@@ -61,6 +61,7 @@ func TestInfoFabric(t *testing.T) {
 	}{
 		{"info-dgx.txt", "dgx", nil},
 		{"info-dgx-verbs.txt", "dgx", listedDGX},
+		{"info-h100.txt", "h100", nil},
 		{"info-roce.txt", "roce", nil},
 		{"info-soft-roce.txt", "soft-roce", nil},
 		{"info-laptop.txt", "laptop", nil},
@@ -120,13 +121,13 @@ func TestInfoHang(t *testing.T) {
 		defer close(release)
 		mute := func() ([]topology.Device, error) { <-release; return nil, nil }
 		start := time.Now()
-		text := string(page(readMachine(topology.Source{Root: root}, mute), 100))
+		text := string(page(readMachine(topology.Source{Root: root}, mute, nil), 100))
 		if !strings.Contains(text, "rxe0: capabilities are unknown: libibverbs did not answer within 10s") ||
 			time.Since(start) != patience {
 			t.Errorf("after %v:\n%s", time.Since(start), text)
 		}
 		noAnswer := func(string) []netip.Prefix { <-release; return nil }
-		text = string(page(readMachine(topology.Source{Root: root, Addrs: noAnswer}, nil), 100))
+		text = string(page(readMachine(topology.Source{Root: root, Addrs: noAnswer}, nil, nil), 100))
 		if !strings.Contains(text, "/sys was not read to its end within 10s") || strings.Contains(text, "GPUs") {
 			t.Errorf("a reading that hangs is printed as\n%s", text)
 		}

@@ -93,7 +93,7 @@ func (r *Veto) Unknown() *Veto {
 
 // refused are the classes that are told to other ranks.
 var refused = []error{mpierr.ErrAborted, mpierr.ErrPeerFailed, mpierr.ErrNoMemory, mpierr.ErrTimeout,
-	mpierr.ErrUnavailable, mpierr.ErrComm, mpierr.ErrGroup, mpierr.ErrRank,
+	mpierr.ErrUnavailable, mpierr.ErrDevice, mpierr.ErrComm, mpierr.ErrGroup, mpierr.ErrRank,
 	mpierr.ErrCount, mpierr.ErrDims, mpierr.ErrTopology, mpierr.ErrTag, mpierr.ErrRoot, mpierr.ErrType, mpierr.ErrOp,
 	mpierr.ErrBuffer}
 

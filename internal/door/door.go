@@ -30,6 +30,20 @@ func (o Op) String() string {
 		"Sendrecv", "Mrecv", "Imrecv"}[o]
 }
 
+// WinSpec is what a rank has in a window over device memory.
+type WinSpec struct {
+	Type  reflect.Type // of an element
+	Count int
+	Mem   accel.Buffer // no bytes: the elements have none
+	Tell  []byte       // what the other ranks are told
+	// Quiesce is called once, before the end of the window. It returns when no copy of this rank is under way, and none
+	// can reach the memory of other ranks any more.
+	Quiesce func() error
+	// Release is called once, when no message touches Mem any more. If the context of WinCreate ends while the window is
+	// made, that may be never.
+	Release func()
+}
+
 // Mpi is what package mpi does for package gpu. A comm is a *mpi.Comm, which may be nil, a message a *mpi.Message, and a
 // request a *mpi.Request. The elements of a buffer are of type t. Each method checks the arguments as the call of
 // package mpi does that has the name of op; the caller has checked the buffer.
@@ -49,6 +63,17 @@ type Mpi interface {
 	// Collect has f called with the error of the request, or nil, when its result is collected; the caller that
 	// collects gets the error that f returns. f may take long.
 	Collect(request any, f func(error) error)
+	// WinCreate makes a window over device memory: a *mpi.Win[struct{}], whose calls that move elements are not used. It
+	// is a collective call, in which bad, unless it is nil, is the mistake of this rank. told is what all ranks tell, each
+	// as many bytes as this one.
+	WinCreate(comm any, s WinSpec, bad error) (win any, told []byte, err error)
+	// WinCheck makes the checks of an operation with n elements at a rank, and notes it.
+	WinCheck(win any, op string, rank int, at int64, n int) error
+	// WinPut is WinCheck, and asks the rank to receive the elements: those of host, or of b if that has bytes.
+	WinPut(win any, op string, rank int, at int64, n int, host []byte, b accel.Buffer) error
+	// WinGet is WinPut the other way.
+	WinGet(win any, op string, rank int, at int64, n int, host []byte, b accel.Buffer) error
+
 	// Host is the number of the host of a rank of comm.
 	Host(comm any, rank int) int
 	// Forget returns when no rank that messages of this process went to has m open any more.

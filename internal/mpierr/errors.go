@@ -86,6 +86,18 @@ func (e *Error) preposition() string {
 	if two && e.source || !two && strings.Contains(e.Op, "ecv") || strings.Contains(e.Op, "robe") {
 		return "from"
 	}
+	switch e.Op {
+	case "Get", "RGet", "GetLayout", "RGetLayout", "WaitNote":
+		return "from"
+	case "Start", "Complete", "Post", "Wait", "Test":
+		return "with"
+	case "Lock", "Unlock", "LockAll", "UnlockAll", "Flush", "FlushLocal", "FlushAll", "FlushLocalAll", "FetchOp",
+		"CompareAndSwap":
+		return "at"
+	}
+	if strings.Contains(e.Op, "ccumulate") {
+		return "at"
+	}
 	return "to"
 }
 

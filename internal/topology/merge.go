@@ -1,6 +1,9 @@
 package topology
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Merge adds the devices that libibverbs lists; err says why they are not all. The kernel's files say what a device is,
 // libibverbs what it can do. Where both have a value, the MTU is libibverbs' and all else the files'. A device that
@@ -65,4 +68,53 @@ func (p *Port) add(t Port) {
 	if len(p.PKeys) == 0 {
 		p.PKeys = t.PKeys
 	}
+}
+
+// MergeGPUs adds what CUDA says of the GPUs that it lists; err says why they are not all. A GPU that only CUDA knows
+// (the kernel's files are hidden in a container) is added as it is.
+func (h *Host) MergeGPUs(listed []GPU, err error) {
+	why := "CUDA does not list it: is it left out of CUDA_VISIBLE_DEVICES, or its device file missing?"
+	if err != nil {
+		why = clean(err.Error())
+	}
+	for i := range h.GPUs {
+		h.GPUs[i].CUDAWhy = why
+	}
+	for _, t := range listed {
+		t.Name = clean(t.Name)
+		i := h.gpuAt(t.Slot.Address())
+		if i < 0 {
+			h.GPUs = append(h.GPUs, t)
+			continue
+		}
+		h.GPUs[i].CUDA, h.GPUs[i].CUDAWhy = t.CUDA, ""
+		if t.Name != "" {
+			h.GPUs[i].Name = t.Name
+		}
+	}
+	for _, g := range h.GPUs {
+		for k := range g.peers() { // as the files write addresses
+			if i := h.gpuAt(g.CUDA.Peers[k]); i >= 0 {
+				g.CUDA.Peers[k] = h.GPUs[i].Slot.Address()
+			}
+		}
+	}
+}
+
+func (g GPU) peers() []string {
+	if g.CUDA == nil {
+		return nil
+	}
+	return g.CUDA.Peers
+}
+
+// gpuAt is the index of the GPU with a PCI address, or -1.
+func (h *Host) gpuAt(address string) int {
+	return slices.IndexFunc(h.GPUs, func(g GPU) bool { return sameAddress(g.Slot.Address(), address) })
+}
+
+// sameAddress reports whether two PCI addresses are the same. Some tools write the domain with eight digits, or capital
+// letters.
+func sameAddress(a, b string) bool {
+	return strings.EqualFold(strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0"))
 }

@@ -29,7 +29,7 @@ func fit(t *testing.T, what string, h Host) {
 	t.Helper()
 	texts := []string{}
 	for _, d := range h.Devices {
-		texts = append(texts, d.Name, d.Kind, d.Firmware, d.NodeGUID, d.Board, d.Slot.Address())
+		texts = append(texts, d.Name, d.Kind, d.Firmware, d.NodeGUID, d.Board, d.Slot.Address(), d.Driver)
 		for _, p := range d.Ports {
 			texts = append(texts, p.State, p.Phys, p.Link, p.Rate)
 			if _, why := ChooseGID(p); why == "" {
@@ -47,6 +47,15 @@ func fit(t *testing.T, what string, h Host) {
 		texts = append(texts, g.Name, g.Driver, g.Slot.Address())
 		for _, d := range h.Devices {
 			h.Distance(g, d)
+		}
+	}
+	texts = append(texts, h.Support.Version, h.Support.Kernel)
+	for _, p := range h.Pairs() {
+		if texts = append(texts, p.By); (p.Can == Yes) != (p.By != "") || (p.Can == Yes) == (p.Why != "") {
+			t.Errorf("%s: GPUDirect is %+v", what, p)
+		}
+		if strings.ContainsFunc(p.Why+p.Mend, unicode.IsControl) {
+			t.Errorf("%s: %q would be printed", what, p.Why+p.Mend)
 		}
 	}
 	for _, s := range texts {
@@ -72,7 +81,7 @@ func within(t *testing.T, what string, root string) Host {
 
 // All files at once have the same junk.
 func TestJunkEverywhere(t *testing.T) {
-	for _, name := range []string{"dgx", "roce", "soft-roce"} {
+	for _, name := range []string{"dgx", "h100", "roce", "soft-roce"} {
 		all := topologytest.Load(t, name)
 		root := topologytest.Plant(t, all)
 		for i, text := range junk {
@@ -156,7 +165,9 @@ func TestPipeWithWriter(t *testing.T) {
 
 func FuzzFiles(f *testing.F) {
 	for _, text := range append(junk, "4: ACTIVE", "0x1f", "100 Gb/sec (4X EDR)",
-		"fe80:0000:0000:0000:ba59:9f03:00aa:bbcc", "IB/RoCE v1", "0-1,3", "Model: \t A100\n") {
+		"fe80:0000:0000:0000:ba59:9f03:00aa:bbcc", "IB/RoCE v1", "0-1,3", "Model: \t A100\n",
+		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build", "6.8.0-45-generic",
+		"# CONFIG_A is not set\nCONFIG_DMA_SHARED_BUFFER=y\n") {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -179,6 +190,14 @@ func FuzzFiles(f *testing.F) {
 		}
 		if model := parseModel(text); strings.ContainsFunc(model, unicode.IsControl) {
 			t.Errorf("%q is the model %q", text, model)
+		}
+		if version, open := parseDriver(text); strings.ContainsFunc(version, unicode.IsControl) ||
+			open == Yes && !strings.Contains(text, "Open Kernel Module") {
+			t.Errorf("%q is the driver %q, open %q", text, version, open)
+		}
+		parseConfig(strings.NewReader(text), "DMA_SHARED_BUFFER")
+		if major, minor, ok := parseRelease(text); ok && (major < 0 || minor < 0) {
+			t.Errorf("%q is the release %d.%d", text, major, minor)
 		}
 		s := parseSlot(text)
 		if (s.Bridge == "") != (len(s.Chain) == 0) {

@@ -11,6 +11,9 @@ import (
 // notAsked says why no device has capabilities before Merge.
 const notAsked = "libibverbs was not asked"
 
+// cudaNotAsked says why no GPU has what CUDA knows before MergeGPUs.
+const cudaNotAsked = "CUDA was not asked"
+
 // Read reads the kernel's files. A value that they lack is unknown.
 func Read(src Source) Host {
 	r := reader{newTree(src.Root), src.Addrs}
@@ -24,6 +27,9 @@ func Read(src Source) Host {
 		if g, ok := r.gpu(address); ok {
 			h.GPUs = append(h.GPUs, g)
 		}
+	}
+	if slices.ContainsFunc(h.GPUs, func(g GPU) bool { return g.Driver == driverNVIDIA }) {
+		h.Support = r.support()
 	}
 	return h
 }
@@ -42,6 +48,7 @@ func (r reader) device(name string) Device {
 		NodeGUID: r.text(dir + "/node_guid"),
 		Board:    r.text(dir + "/board_id"),
 		Node:     r.numaNode(dir + "/device"),
+		Driver:   r.link(dir + "/device/driver"),
 		CapsWhy:  notAsked,
 	}
 	target := r.real(dir)
@@ -166,6 +173,9 @@ func guessMTU(p Port) (mtu int, from string) {
 	return mtu, p.Nets[0].Name
 }
 
+// driverNVIDIA is the name of NVIDIA's driver, of whose GPUs alone ranks send the memory.
+const driverNVIDIA = "nvidia"
+
 const (
 	vendorNVIDIA = 0x10de
 	vendorAMD    = 0x1002
@@ -179,10 +189,11 @@ func (r reader) gpu(address string) (GPU, bool) {
 	class, _ := parseHex(r.text(dir+"/class"), 24)
 	driver := r.link(dir + "/driver")
 	known := vendor == vendorNVIDIA || vendor == vendorAMD
-	if driver != "nvidia" && driver != "amdgpu" && !(known && (class>>16 == 0x03 || class>>16 == 0x12)) {
+	if driver != driverNVIDIA && driver != "amdgpu" && !(known && (class>>16 == 0x03 || class>>16 == 0x12)) {
 		return GPU{}, false
 	}
-	g := GPU{Name: r.model(address, vendor), Driver: driver, Node: r.numaNode(dir), Slot: parseSlot(r.real(dir))}
+	g := GPU{Name: r.model(address, vendor), Driver: driver, Node: r.numaNode(dir), Slot: parseSlot(r.real(dir)),
+		CUDAWhy: cudaNotAsked}
 	if g.Slot.Address() == "" { // the link leads nowhere: all that is known is its name
 		g.Slot = Slot{Chain: []string{clean(address)}}
 	}

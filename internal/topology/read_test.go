@@ -28,7 +28,7 @@ func TestDGX(t *testing.T) {
 	}
 	if got := h.find(t, "mlx5_0"); !reflect.DeepEqual(got, Device{
 		Name: "mlx5_0", Kind: "CA", Firmware: "20.38.1002", NodeGUID: "b859:9f03:00aa:0000", Board: "MT_0000000223",
-		Node:    0,
+		Node: 0, Driver: "mlx5_core",
 		Slot:    Slot{"pci0000:00", []string{"0000:00:01.0", "0000:01:00.0", "0000:02:04.0", "0000:04:00.0"}},
 		CapsWhy: notAsked,
 		Ports: []Port{{

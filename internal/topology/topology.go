@@ -8,7 +8,7 @@ import (
 
 // Source is where to read.
 type Source struct {
-	// Root has sys and proc below it: "/", or a test's own.
+	// Root has sys, proc and boot below it: "/", or a test's own.
 	Root string
 	// Addrs returns the addresses of a network device, for which the kernel has no files; nil: none are known.
 	Addrs func(name string) []netip.Prefix
@@ -20,6 +20,8 @@ type Host struct {
 	GPUs    []GPU    // in the order of their PCI addresses
 	// Nodes is how many NUMA nodes there are, at least 1.
 	Nodes int
+	// Support is read where a GPU has NVIDIA's driver.
+	Support Support
 }
 
 // Device is one RDMA device. A text that is empty is unknown, and so is a number that is negative.
@@ -31,6 +33,7 @@ type Device struct {
 	Board    string // the vendor's name for the card: MT_0000000223
 	Node     int    // NUMA node
 	Slot     Slot   // zero: unknown, or none
+	Driver   string // of the PCI device: mlx5_core, efa, bnxt_en
 	Virtual  bool   // software only: no PCI device, and the CPU moves the data
 	Ports    []Port
 
@@ -117,6 +120,17 @@ type GPU struct {
 	Driver string // nvidia, amdgpu, vfio-pci; empty: none
 	Node   int    // NUMA node; negative: unknown
 	Slot   Slot
+	// CUDA is nil where CUDA was not asked or does not list the GPU; then CUDAWhy says why.
+	CUDA    *CUDA
+	CUDAWhy string
+}
+
+// CUDA is what only the driver's library knows of a GPU.
+type CUDA struct {
+	Number int      // by which programs name it, in this environment
+	Memory int64    // bytes
+	Peers  []string // PCI addresses of the GPUs that copy to and from it directly, by NVLink or PCIe
+	DMABuf bool     // RDMA devices can reach its memory by dma-buf
 }
 
 // Caps is what a device can do, and how much of it, as libibverbs says.

@@ -36,21 +36,36 @@ func (t tree) path(name string) string { return filepath.Join(t.root, filepath.F
 
 var errNotRegular = errors.New("not a regular file")
 
-// read returns the beginning of a file. It never blocks: a pipe in place of a file is opened without waiting for its
-// writer, and not read.
-func (t tree) read(name string) (string, error) {
+// open opens a file. It never blocks: a pipe in place of a file is opened without waiting for its writer, and refused.
+func (t tree) open(name string) (*os.File, error) {
 	f, err := os.OpenFile(t.path(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errNotRegular
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// exists reports whether there is a file or folder.
+func (t tree) exists(name string) bool {
+	_, err := os.Stat(t.path(name))
+	return err == nil
+}
+
+// read returns the beginning of a file.
+func (t tree) read(name string) (string, error) {
+	f, err := t.open(name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	if !info.Mode().IsRegular() {
-		return "", errNotRegular
-	}
 	b, err := io.ReadAll(io.LimitReader(f, longestFile))
 	return string(b), err
 }

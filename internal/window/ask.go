@@ -355,6 +355,20 @@ func (w *Window) reserve(ctx context.Context, op string, rank int, r *Remote) er
 	}
 }
 
+// announce asks a rank for a message with elements, which the caller begins if sent. It has begun then, also with an
+// error: ctx has ended.
+func (w *Window) announce(ctx context.Context, op string, rank int, r *Remote, want *rma.Request) (sent bool,
+	err error,
+) {
+	if err := w.reserve(ctx, op, rank, r); err != nil {
+		return false, err
+	}
+	if sent, err = w.tellRequest(ctx, op, rank, want, nil); !sent {
+		w.unreserve(r)
+	}
+	return sent, err
+}
+
 // began notes an operation whose request has been sent.
 func (w *Window) began(r *Remote) {
 	w.mu.Lock()
@@ -410,13 +424,9 @@ func (w *Window) put(ctx context.Context, op string, r *Remote, rank int, at int
 		}
 		return nil, err
 	}
-	if err := w.reserve(ctx, op, rank, r); err != nil {
-		return nil, err
-	}
 	want.Kind, want.Slot = rma.PutAlone, w.slot(tagElements)
-	sent, err := w.tellRequest(ctx, op, rank, &want, nil)
+	sent, err := w.announce(ctx, op, rank, r, &want)
 	if !sent {
-		w.unreserve(r)
 		return nil, err
 	}
 	m := w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard)

@@ -6,10 +6,10 @@
 // requests for everything else. lock.go has the locks, which are words of the board, and short.go the epoch of a lock
 // that is had at once. pscw.go has the epochs of groups, signals.go their signals in mapped memory, and sync.go the
 // other synchronization. dynamic.go has the regions of a window to which ranks attach memory, and layouts.go the
-// operations with layouts.
+// operations with layouts. accel.go has windows over device memory, which package gpu makes.
 //
 //	Owns:     a window's memory, epochs and locks
-//	May call: rma, pml, internal/coll, internal/agree, collectives (their names), internal/meminfo,
+//	May call: rma, pml, accel (a buffer), internal/coll, internal/agree, collectives (their names), internal/meminfo,
 //	          internal/mpierr, internal/ranks, internal/layout
 //	Never:    know an element's type, check a caller's buffer, make a communicator
 package window

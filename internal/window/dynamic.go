@@ -248,11 +248,10 @@ func (w *Window) requested(at, n int64) (mem []byte, in *region, inside bool) {
 		mem, in = w.regions.enter(at, n, w.elem)
 		return mem, in, in != nil
 	}
-	own := w.part(w.group.Rank)
-	if !rma.Within(at, n, own.count, w.elem) {
+	if !rma.Within(at, n, w.own.count, w.elem) {
 		return nil, nil, false
 	}
-	return own.mem[int(at)*w.elem:][:int(n)*w.elem], nil, true
+	return w.own.mem[int(at)*w.elem:][:int(n)*w.elem], nil, true
 }
 
 // anywhere is the end of Operation of a dynamic window: the rank says whether there are such elements.

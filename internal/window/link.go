@@ -39,7 +39,7 @@ func (w *Window) flushLink(ctx context.Context, op string, rank int, r *Remote) 
 
 // lend answers Info.
 func (s *served) lend(source, slot int32) {
-	own := s.w.part(s.w.group.Rank)
+	own := s.w.own
 	s.port.Lend(source, own.mem, func(l pml.Lent) {
 		m := rma.Region{Count: own.count, Addr: l.Addr, Key: l.Key, Reads: l.Reads, Writes: l.Writes, Steps: l.Steps,
 			ByDevice: l.ByDevice, Notes: l.Notes}
@@ -61,6 +61,10 @@ func (w *Window) depart(op string) error {
 // lives: without the key the next operation of such a rank would break the link.
 func (w *Window) giveBack() {
 	port := w.served.port
+	if w.accel != nil {
+		port.WhenIdle(w.accel.Release)
+		return
+	}
 	if !w.departed.Load() && port.Keep() {
 		return
 	}

@@ -21,6 +21,7 @@ type Spec struct {
 	Shared     bool   // a window that is not mapped is of no use
 	NIC        bool   // devices make atomic steps if they can; Elem is 8
 	Own        []byte // memory of this rank; nil: the window makes it
+	Accel      *Accel // not nil: the memory is of a device
 	Update     Updater
 }
 
@@ -48,7 +49,11 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 	for i := range hosts.Size(host) {
 		t.ranks = append(t.ranks, hosts.Rank(host, i))
 	}
-	if s.isDynamic() {
+	if s.Accel != nil {
+		if no := t.useDevice(); no != nil {
+			return nil, no
+		}
+	} else if s.isDynamic() {
 		t.makeDynamic()
 	} else if s.Own != nil {
 		t.alone(s.Own)
@@ -62,7 +67,9 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 		w.board.Holds = w.holdsLocks
 		w.short.Store(shortNone)
 	}
-	w.guards()
+	if w.guards(); w.accel != nil {
+		clear(w.near) // this rank is asked too
+	}
 	if w.mapped {
 		w.findSlots()
 	} else {

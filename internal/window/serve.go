@@ -51,8 +51,12 @@ func (w *Window) serve() {
 	s := &served{w: w, origins: map[int32]*origin{}, gone: map[int32]bool{},
 		out: make([]byte, rma.AnswerSize+elementsMost)}
 	w.served = s
-	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), s)
-	if w.regions == nil {
+	handler := pml.Handler(s)
+	if w.accel != nil {
+		handler = servedOnDevice{s}
+	}
+	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), handler)
+	if w.regions == nil && w.accel == nil {
 		s.port.TakeNotes(tagNote, rma.MostNotes)
 	}
 	if w.nic {

@@ -185,7 +185,7 @@ func (w *Window) Free(ctx context.Context) (first bool, err error) {
 	w.passive.Store(false)
 	end := func() error {
 		w.awaitLate()
-		return errors.Join(w.flushAll(op), w.depart(op))
+		return errors.Join(w.quiesce(op), w.flushAll(op), w.depart(op))
 	}
 	switch {
 	case ctx == nil:

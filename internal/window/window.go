@@ -33,6 +33,7 @@ type Window struct {
 	served *served       // nil: the window is mapped, and takes none
 	device *pml.Reach    // has the device make all atomic steps on this rank's memory; nil: the CPU makes them
 
+	accel   *Accel   // of a window over device memory, whose ranks are all asked; nil: the memory is the host's
 	regions *regions // of a dynamic window, whose part of this rank has no memory; nil: it is not dynamic
 
 	// Open reports whether an operation at any rank is allowed and nothing is to be noted of it. It is false once the
@@ -108,9 +109,6 @@ const (
 	freeing       // a Free is under way, or has failed
 	freed
 )
-
-// part is that of a rank; nil: the memory is not mapped here.
-func (w *Window) part(rank int) *part { return w.near[rank] }
 
 // Memory is that of a rank of the window, and how many elements it has. ok: it is mapped here.
 func (w *Window) Memory(rank int) (mem []byte, count int64, ok bool) {

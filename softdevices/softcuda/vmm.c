@@ -81,7 +81,8 @@ static CUresult check_prop(const struct allocation_prop *p)
 	return p->handle_types & ~HANDLE_POSIX_FD ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static CUresult create(CUmemGenericAllocationHandle *out, uint64_t size, const struct allocation_prop *p, uint64_t flags)
+static CUresult create(CUmemGenericAllocationHandle *out, uint64_t size, const struct allocation_prop *p,
+		       uint64_t flags)
 {
 	CUresult r = check_prop(p);
 	struct store *s;
@@ -187,7 +188,8 @@ static CUresult reserve(uint64_t *out, uint64_t size, uint64_t align, uint64_t f
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdeviceptr wish, unsigned long long flags)
+EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align, CUdeviceptr wish,
+				    unsigned long long flags)
 {
 	uint64_t p = 0;
 	CUresult r;
@@ -343,7 +345,8 @@ static CUresult export(int *out, CUmemGenericAllocationHandle h, int type, uint6
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle h, int type, unsigned long long flags)
+EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle h, int type,
+					     unsigned long long flags)
 {
 	BEGIN(cuMemExportToShareableHandle);
 	return end(export(out, h, type, flags));

@@ -1,4 +1,4 @@
-// Package topologytest has the /sys of some machines, for tests of its readers.
+// Package topologytest has the /sys and /proc of some machines, for tests of its readers.
 //
 //	Owns:     the trees, as text, and making files of them
 //	May call: the standard library

@@ -24,7 +24,7 @@ type Entry struct {
 	Path, Text, Target string
 }
 
-// Load returns the tree of a name: dgx, roce, soft-roce or laptop.
+// Load returns the tree of a name: dgx, h100, roce, soft-roce or laptop.
 func Load(t testing.TB, name string) (all []Entry) {
 	t.Helper()
 	b, err := trees.ReadFile("trees/" + name + ".txt")

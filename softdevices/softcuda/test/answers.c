@@ -563,7 +563,8 @@ static void vmm_b(unsigned mib)
 
 	if (!hear(&pid, sizeof(pid)) || !hear(&there, sizeof(there)))
 		exit(1);
-	printf("vmm/B: %u MiB: SCM_RIGHTS: import %s; ", mib, res(cuMemImportFromShareableHandle(&h, (void *)(intptr_t)fd, 1)));
+	printf("vmm/B: %u MiB: SCM_RIGHTS: import %s; ", mib,
+	       res(cuMemImportFromShareableHandle(&h, (void *)(intptr_t)fd, 1)));
 	p = map_it(h, size);
 	printf("map ok: reserve map setaccess; data %s .. %s\n", look(p), look(p + size - 8));
 	if (mib == 2)

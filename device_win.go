@@ -1,0 +1,105 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/door"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/internal/window"
+)
+
+// deviceWin is a window of package gpu. Its elements have no type here, and are never touched: package gpu calls the
+// methods for epochs only.
+type deviceWin = Win[struct{}]
+
+// WinCreate implements door.Mpi. The ranks tell each other, in the call that makes the window, what package gpu needs:
+// either all of them have the window then, or none has.
+func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, told []byte, err error) {
+	const kind = agree.MakeWinCreate
+	var has atomic.Bool // a window, whose end calls Release
+	release := sync.OnceFunc(s.Release)
+	defer func() {
+		if goesOn := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded); err != nil && !goesOn &&
+			!has.Load() {
+			release()
+		}
+	}()
+	c := comm.(*Comm)
+	if err := c.intra(kind.String()); err != nil {
+		return nil, nil, err
+	}
+	var bad *Error
+	if wrong != nil {
+		bad = wrong.(*Error)
+	} else if err := fixedTypeOf(s.Type); err != nil {
+		bad = c.badElement(kind.String(), err)
+	}
+	spec := window.Spec{Kind: kind, Count: int64(s.Count), Elem: int(s.Type.Size()), Update: updater[struct{}]{},
+		Accel: &window.Accel{Mem: s.Mem, Quiesce: s.Quiesce, Release: release}}
+	heard := make([]byte, c.Size()*len(s.Tell))
+	like := fmt.Sprint("device ", s.Type, spec.Elem)
+	made, err := c.create(plan{kind: kind, args: []byte(like), bad: bad,
+		members: func() *ranks.Set { return c.group.Members() },
+		finish:  func(s *commState) { c.group.Duplicate(&s.group) },
+		after: func(_ *agree.Exchange, made *Comm) (no *agree.Veto) {
+			defer func() {
+				if has.Store(no == nil); no != nil {
+					release()
+				}
+			}()
+			// This comes first: a rank that cannot use its device has the others wait in no call.
+			if err := Allgather(newComm(made.commState, nil), s.Tell, heard); err != nil {
+				return &agree.Veto{Class: classOf(err), Text: err.Error(), Cause: err}
+			}
+			made.win, no = window.Make(&made.group, spec)
+			return no
+		}})
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.Mem.Len > 0 {
+		engines.uses(c.group.Engine)
+	}
+	state := &winState[struct{}]{comm: made, win: made.win, pairs: sync.Pool{New: func() any { return new([4]struct{}) }}}
+	return &deviceWin{winState: state, ctx: c.ctx}, heard, nil
+}
+
+// classOf is the class of an error of this package.
+func classOf(err error) error {
+	if e, ok := err.(*Error); ok {
+		return e.Class
+	}
+	return mpierr.ClassOf(err)
+}
+
+// WinCheck implements door.Mpi.
+func (deviceDoor) WinCheck(win any, op string, rank int, at int64, n int) error {
+	w := win.(*deviceWin)
+	_, _, err := w.win.Operation(w.ctx, op, rank, at, n)
+	return err
+}
+
+// WinPut implements door.Mpi.
+func (deviceDoor) WinPut(win any, op string, rank int, at int64, n int, host []byte, b accel.Buffer) error {
+	w := win.(*deviceWin)
+	if b.Len > 0 {
+		engines.uses(w.comm.group.Engine)
+	}
+	return w.win.PutData(w.ctx, op, rank, at, n, window.Data{Host: host, Device: b})
+}
+
+// WinGet implements door.Mpi.
+func (deviceDoor) WinGet(win any, op string, rank int, at int64, n int, host []byte, b accel.Buffer) error {
+	w := win.(*deviceWin)
+	if b.Len > 0 {
+		engines.uses(w.comm.group.Engine)
+	}
+	return w.win.GetData(w.ctx, op, rank, at, n, window.Data{Host: host, Device: b})
+}
