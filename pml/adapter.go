@@ -119,7 +119,8 @@ func (ad *adapter) find(m accel.Memory) *region {
 	return g
 }
 
-// room makes room for one more region, of m. What lies at the addresses of m has been freed without a word.
+// room makes room for one more region, of m. It reports whether there is. What lies at the addresses of m has been freed
+// without a word.
 func (ad *adapter) room(m accel.Memory) bool {
 	var oldest *region
 	for _, g := range slices.Clone(ad.regions) {
