@@ -25,9 +25,9 @@ import (
 //	  │                                        │ READs, and flushes
 //	  │◄─────────────────────────────────── FIN┤
 //
-// Once an adapter knows an allocation it knows it until its memory is freed, and RTS says address and key: HandleReq and
-// Handle are of the first message only. A receiver with a buffer in memory of the host READs what RTS says as it READs
-// any message. It takes the first message of an allocation as a stream.
+// Once an adapter knows an allocation it knows it until its memory is freed, and RTS says address and key: HandleReq
+// and Handle are of the first message only. A receiver with a buffer in memory of the host READs what RTS says as it
+// READs any message. It takes the first message of an allocation as a stream.
 //
 // An adapter that does not get to know an allocation leaves its messages to staging.go.
 
@@ -78,7 +78,8 @@ type reading struct {
 	byKey  bool // of a send: the receiver wants to READ
 }
 
-// adapter returns the adapter that reaches device memory of p; nil: there is none, or copies inside the host are better.
+// adapter returns the adapter that reaches device memory of p; nil: there is none, or copies inside the host are
+// better.
 func (a *accelerators) adapter(p *peer) *adapter {
 	if p.rma == nil || p.rma.Devices == nil || p.link.Caps().SameHost {
 		return nil
@@ -94,7 +95,8 @@ func (a *accelerators) adapter(p *peer) *adapter {
 	return nil
 }
 
-// find returns the region of an allocation, which is registered anew unless there is one. nil: there cannot be one now.
+// find returns the region of an allocation, which is registered anew unless there is one. nil: there cannot be one
+// now.
 func (ad *adapter) find(m accel.Memory) *region {
 	ad.a.uses++
 	for _, g := range ad.regions {
@@ -112,15 +114,15 @@ func (ad *adapter) find(m accel.Memory) *region {
 	ad.regions = append(ad.regions, g)
 	if g.n <= 0 {
 		g.known, g.refused = true, true
-		ad.tell(fmt.Errorf("an allocation of %d bytes at %#x has no whole page of %d bytes", m.Size, m.Base, devicePage))
+		ad.tell(fmt.Errorf("an allocation of %d bytes at %#x has no whole page of %d", m.Size, m.Base, devicePage))
 		return g
 	}
 	ad.a.beside(g.register)
 	return g
 }
 
-// room makes room for one more region, of m. It reports whether there is. What lies at the addresses of m has been freed
-// without a word.
+// room makes room for one more region, of m. It reports whether there is. What lies at the addresses of m has been
+// freed without a word.
 func (ad *adapter) room(m accel.Memory) bool {
 	var oldest *region
 	for _, g := range slices.Clone(ad.regions) {
@@ -176,7 +178,8 @@ func (ad *adapter) tell(why error) {
 	}
 }
 
-// with calls then when it is known whether an adapter reaches the allocation. Then it is called with the region, or nil.
+// with calls then when it is known whether an adapter reaches the allocation. Then it is called with the region, or
+// nil.
 func (ad *adapter) with(m accel.Memory, then func(*region)) {
 	answer := func(g *region) {
 		if g.refused || g.forget {
@@ -227,7 +230,8 @@ func (g *region) end() {
 func (g *region) endIfDue() {
 	a := g.ad.a
 	switch {
-	case !g.forget || !g.known || g.users > 0 || g.leaving || a.ended: // what is left when a has ended, Close of the device ends
+	case !g.forget || !g.known || g.users > 0 || g.leaving:
+	case a.ended: // Close of the device ends what is left
 	case g.refused:
 		g.remove()
 	default:
@@ -263,8 +267,8 @@ func (a *accelerators) hasRegion(id uint64) bool {
 	})
 }
 
-// dropRegions is for finish: nothing goes on beside the engine. What a message still uses is left to Close of the device.
-// The lock is held, and given up meanwhile.
+// dropRegions is for finish: nothing goes on beside the engine. What a message still uses is left to Close of the
+// device. The lock is held, and given up meanwhile.
 func (a *accelerators) dropRegions() {
 	var idle []*region
 	for _, ad := range a.adapters {

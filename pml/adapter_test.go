@@ -16,8 +16,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// nicFabric are the adapters of ranks on different hosts. They READ device memory in their own time: at the end, so that
-// memory that is used too early shows.
+// nicFabric are the adapters of ranks on different hosts. They READ device memory in their own time: at the end, so
+// that memory that is used too early shows.
 type nicFabric struct {
 	mu     sync.Mutex
 	unable error // what Able says
@@ -286,8 +286,8 @@ func TestAdapterReads(t *testing.T) {
 	d.left()
 }
 
-// Where the adapter reaches no device memory, or does not register an allocation, its messages go through pinned memory,
-// and the log says why, once.
+// Where the adapter reaches no device memory, or does not register an allocation, its messages go through pinned
+// memory, and the log says why, once.
 func TestAdapterRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -79,7 +79,8 @@ func newGPURanks(t testing.TB, seed uint64, over func(rank int, d transport.Devi
 			net = over(rank, net)
 		}
 		e := newEngine(Config{Rank: rank, Size: 2, Net: net, Self: loop.New(1)[0], UnexpectedMax: 1 << 20,
-			ConnectTimeout: hangs, Lookup: func(_ context.Context, peer int) ([]byte, error) { return g.e[peer].Address(), nil },
+			ConnectTimeout: hangs,
+			Lookup:         func(_ context.Context, peer int) ([]byte, error) { return g.e[peer].Address(), nil },
 			Debug: func(msg string, args ...any) {
 				g.mu.Lock()
 				defer g.mu.Unlock()
