@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/gorun-mpi/mpi/accel"
 	_ "github.com/gorun-mpi/mpi/accel/cuda"
 	"github.com/gorun-mpi/mpi/internal/testkit/cudakit"
+	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -28,6 +30,37 @@ type gpu struct {
 }
 
 var gpuReady sync.Once
+
+func init() { roles["gpu"] = gpuPeer }
+
+// gpuPeer is rank 1, has device memory that can be read, and polls until it is killed.
+func gpuPeer() error {
+	d, l, err := roleDevice()
+	if err != nil {
+		return err
+	}
+	driver, err := accel.InUse()
+	if err != nil {
+		return err
+	}
+	m, err := driver.Alloc(0, readableBytes)
+	if err != nil {
+		return err
+	}
+	fd, err := driver.DMABuf(m, m.Base, m.Size)
+	if err != nil {
+		return err
+	}
+	_, key, err := l.caps.RMA.Devices.Register(fd, m.Base, m.Size)
+	if err != nil {
+		return err
+	}
+	unix.Close(fd)
+	l.TrySend(&wire.Header{Kind: wire.RTS, Addr: m.Base, Key: key}, nil)
+	for pkts := make([]transport.Packet, 8); ; time.Sleep(time.Millisecond) {
+		d.Poll(pkts)
+	}
+}
 
 func newGPU(t testing.TB) *gpu {
 	t.Helper()
@@ -286,5 +319,65 @@ func TestDeviceMemoryDeath(t *testing.T) {
 	}
 	if !bytes.Equal(g.read(to.Base, to.Size), pattern(int(to.Size), 3)) {
 		t.Error("the adapter writes after Down")
+	}
+}
+
+// A peer is killed while its device memory is read into that of this rank: each READ ends, Down follows, and from then on
+// nothing is written.
+func TestDeviceMemoryKilled(t *testing.T) {
+	watchdog(t)
+	g := newGPU(t)
+	b := newEnd(t, 0, 2)
+	o, l := opposite(t, b, "gpu")
+	rts := b.take(transport.Arrived)
+	to := g.alloc(readableBytes, 2)
+	local, _ := g.known(l, to)
+	under, done, killed, down := 0, 0, false, false
+	read := func() {
+		st, err := l.getDevice(to.Base, readableBytes, local, rts.Header.Addr, rts.Header.Key, 99)
+		if err == nil && st == transport.Started {
+			under++
+		} else if !errors.Is(err, transport.ErrPeerGone) {
+			t.Fatal(st, err)
+		}
+	}
+	for range 3 {
+		read()
+	}
+	b.until("Down", func() bool {
+		for _, p := range b.in {
+			switch {
+			case p.Event == transport.Down:
+				down = true
+			case p.Event != transport.RMADone || down:
+				t.Fatalf("event %d, Down %v", p.Event, down)
+			case p.Err == nil:
+				done++
+				under--
+				read()
+			default:
+				under--
+			}
+		}
+		b.in = nil
+		if done >= 3 && !killed {
+			killed = true
+			o.Kill()
+		}
+		return down
+	})
+	if under != 0 {
+		t.Errorf("%d READs have not ended", under)
+	}
+	l.caps.RMA.Devices.Deregister(local)
+	g.write(to.Base, pattern(int(to.Size), 3))
+	for until := time.Now().Add(50 * time.Millisecond); time.Now().Before(until); {
+		b.noPackets()
+	}
+	if err := g.Flush(0); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(g.read(to.Base, to.Size), pattern(int(to.Size), 3)) {
+		t.Error("memory was written after Down")
 	}
 }
