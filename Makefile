@@ -153,6 +153,7 @@ verbs: export CGO_ENABLED = 1
 verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, CUDA over the software GPU: neither needs a device
 	$(GOTEST) $(SHORT) -tags verbs,cuda,$(NOCGO) ./internal/testkit/hcakit ./internal/testkit/cudakit ./transport/verbs \
 		./accel/cuda ./gpu ./internal/join ./internal/settings
+	$(GOTEST) $(SHORT) -tags verbs,cuda,$(NOCGO) -run GPUOverVerbs ./pml
 	$(GOTEST) $(SHORT) -tags pmix,$(NOCGO) ./internal/bootstrap/...
 ifndef SHORT
 	$(GOTEST) -tags verbs -run 'Info|Verbs' ./cmd/gorun ./internal/e2e

@@ -181,9 +181,10 @@ const testGraph = `
 	                                transport/verbs
 	internal/coll                 : internal/join
 	gpu                           : internal/join, transport
-	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest
+	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest,
+	                                transport/verbs, transport/tcp, accel/cuda
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop
-	transport/verbs               : transport/transporttest, transport/multi
+	transport/verbs               : transport/transporttest, transport/multi, accel, accel/cuda
 	transport/faulty              : transport/loop, transport/transporttest
 	transport/multi               : transport/shm, transport/transporttest, internal/eventset, internal/wire,
 	                                {golang.org/x/sys}

@@ -33,15 +33,23 @@ func init() {
 	}
 }
 
+// jobWays are the transports of TestJobOverSoftCUDA, with what each needs in the environment.
+var jobWays = map[string]func(*testing.T) []string{
+	"shm": func(*testing.T) []string { return nil },
+	"tcp": func(*testing.T) []string { return nil },
+}
+
 // Ranks that are processes make calls of all kinds by the driver of CUDA, over a software GPU: within a host through
-// shared memory and memory that they map of each other, and by TCP.
-func TestJobOverSoftCUDA(t *testing.T) { overSoftCUDA(t, "job") }
+// shared memory and memory that they map of each other, by TCP, and by a software adapter.
+func TestJobOverSoftCUDA(t *testing.T) { overSoftCUDA(t, "job", jobWays) }
 
 // So do ranks with windows, which map each other's memory whatever brings their messages.
-func TestWindowsOverSoftCUDA(t *testing.T) { overSoftCUDA(t, "windows") }
+func TestWindowsOverSoftCUDA(t *testing.T) {
+	overSoftCUDA(t, "windows", map[string]func(*testing.T) []string{"shm": jobWays["shm"], "tcp": jobWays["tcp"]})
+}
 
-func overSoftCUDA(t *testing.T, role string) {
-	for _, transports := range []string{"shm", "tcp"} {
+func overSoftCUDA(t *testing.T, role string, ways map[string]func(*testing.T) []string) {
+	for transports, env := range ways {
 		t.Run(transports, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), hangs)
 			defer cancel()
@@ -50,6 +58,7 @@ func overSoftCUDA(t *testing.T, role string) {
 			cmd := exec.CommandContext(ctx, proc.Gorun(t), append([]string{"-n", "3"}, again.Args...)...)
 			cmd.Env = append(cudakit.Env(t, "SOFTCUDA_DEVICES=2", "SOFTCUDA_SEED=7", knob),
 				"GORUN_TRANSPORTS="+transports, proc.RoleVar+"="+role)
+			cmd.Env = append(cmd.Env, env(t)...)
 			out, err := cmd.CombinedOutput()
 			if err != nil || !bytes.Contains(out, []byte("all is well")) {
 				t.Fatalf("%v\n%s", err, out)

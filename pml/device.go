@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +22,8 @@ import (
 //	          into pinned memory, and goes from there as a stream (staging.go).
 //	receive   of a short message: its payload is copied through pinned memory. Of an announced one: it asks for as much
 //	          as it has pinned memory for, copies that, and asks for more (staging.go). Where the message is in device
-//	          memory of the same host, one copy moves it (sharing.go).
+//	          memory of the same host, one copy moves it (sharing.go). Between hosts an adapter that reaches device
+//	          memory moves it (adapter.go).
 //
 // Neither side knows beforehand what kind of memory the other has.
 //
@@ -60,7 +62,8 @@ type deviceOp struct {
 	ready   int64
 	rest    []byte // of a receive: what has come of a short message, and is not being copied yet
 
-	share share
+	share   share
+	reading reading
 }
 
 // accelerators are what an engine needs for messages in device memory: pinned memory and the copies under way. It is
@@ -76,10 +79,14 @@ type accelerators struct {
 	under  []copying        // oldest first of each device
 	ended  bool             // finish has been called
 	using  map[uint64]int   // how many requests that are not over use an allocation, by its ID
+	over   chan struct{}    // closed when no copy and no idle region is left after that
 
 	lastLent uint64 // number of what was lent last
-	uses     uint64 // messages that have been lent, ever
+	uses     uint64 // messages that have been lent, or that an adapter was to move, ever
 	forgets  []forgetter
+
+	adapters []*adapter
+	full     []*deviceOp // receives whose link had no room for their READ
 }
 
 // copying is a copy that is under way.
@@ -110,7 +117,7 @@ func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
 	case a != nil:
 		return a, nil
 	}
-	a = &accelerators{e: e, driver: d, using: map[uint64]int{}}
+	a = &accelerators{e: e, driver: d, using: map[uint64]int{}, over: make(chan struct{})}
 	if err := a.pin(); err != nil {
 		return nil, err
 	}
@@ -178,7 +185,11 @@ func (c *copyingDevice) Poll(pkts []transport.Packet) int {
 	if len(c.under) > 0 {
 		c.accelerators().poll()
 	}
-	return c.inner.Poll(pkts)
+	n := c.inner.Poll(pkts)
+	if len(c.full) > 0 {
+		c.accelerators().readAgain()
+	}
+	return n
 }
 
 func (c *copyingDevice) Arm(level transport.Level) bool {
@@ -303,6 +314,8 @@ func (a *accelerators) finish() {
 			p.unshare()
 		}
 	}
+	a.dropRegions()
+	close(a.over)
 	a.forgetting()
 	a.e.unlock()
 	a.bell.Close()
@@ -411,6 +424,7 @@ func (o *deviceOp) held() bool {
 			delete(o.a.using, o.b.Memory.ID)
 		}
 	}
+	o.flush()
 	o.letGo()
 	if o.busy() {
 		return true
@@ -432,6 +446,10 @@ func (o *deviceOp) settle() {
 // letGo gives back what an operation has that will not go on, but for what copies touch. What has come goes on.
 func (o *deviceOp) letGo() {
 	o.unlend()
+	o.unread()
+	if len(o.a.full) > 0 {
+		o.a.full = slices.DeleteFunc(o.a.full, func(other *deviceOp) bool { return other == o })
+	}
 	if o.waiting != nil && len(o.rest) == 0 {
 		o.waiting.leave(o)
 	}

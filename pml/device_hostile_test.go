@@ -2,7 +2,9 @@ package pml
 
 import (
 	"bytes"
+	"errors"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,7 +84,7 @@ func (h *deviceAttack) buffer(n int64) accel.Buffer {
 func (h *deviceAttack) run() {
 	watchdog(h.t)
 	shrinkStaging(h.t)
-	machine := acceltest.New(acceltest.Options{})
+	machine := acceltest.New(acceltest.Options{Adapters: true})
 	var err error
 	h.victim = machine.Process()
 	attacker := machine.Process()
@@ -104,8 +106,11 @@ func (h *deviceAttack) run() {
 		lends: lends})
 	n := h.net
 	n.hostile = true
+	adapters := h.upTo(2) == 0
 	for _, d := range n.devices {
-		d.caps.SameHost = true
+		if d.caps.SameHost = !adapters; adapters {
+			d.gpus = h.gpus()
+		}
 	}
 	n.linkAll()
 	h.e = n.engines[0]
@@ -125,7 +130,8 @@ func (h *deviceAttack) run() {
 			h.requests = append(h.requests, h.e.Irecv(nil, 0, 1, tag, make([]byte, 5000)))
 		case 5, 6:
 			last++
-			send(wire.Header{Kind: wire.RTS, Flags: uint8(h.upTo(2)) * wire.Device, Tag: tag, ID: last, Len: h.length()}, nil)
+			send(wire.Header{Kind: wire.RTS, Flags: uint8(h.upTo(2))*wire.Device | uint8(h.upTo(2))*wire.Readable, Tag: tag,
+				ID: last, Len: h.length(), Addr: h.length(), Key: uint64(h.upTo(3))}, nil)
 		case 7:
 			send(wire.Header{Kind: wire.Eager, Tag: tag}, make([]byte, []int{0, 1, 400, 8000}[h.upTo(4)]))
 		case 8:
@@ -146,15 +152,18 @@ func (h *deviceAttack) run() {
 				handle = make([]byte, h.upTo(80))
 			}
 			id := uint64(h.upTo(25))
-			send(wire.Header{Kind: wire.Handle, Key: h.number(), Tag: int32([]int{0, 1, 1, 1, 2, 99}[h.upTo(6)]), ID: id,
+			send(wire.Header{Kind: wire.Handle, Key: h.number(), Tag: int32([]int{0, 1, 1, 1, 2, 3, 3, 99}[h.upTo(8)]), ID: id,
 				Len: []uint64{uint64(h.size), uint64(h.size), h.length()}[h.upTo(3)], Addr: h.length()}, handle)
 		case 13:
 			send(wire.Header{Kind: wire.HandleReq, ID: h.number(), Key: h.number(),
-				Addr: []uint64{0, identity(h.victim)}[h.upTo(2)]}, nil)
+				Addr: []uint64{0, identity(h.victim)}[h.upTo(2)], Len: uint64(h.upTo(3))}, nil)
 		case 14:
 			send(wire.Header{Kind: []wire.Kind{wire.Unmap, wire.Unmapped}[h.upTo(2)], ID: h.number()}, nil)
 		case 15:
 			time.Sleep(50 * time.Microsecond)
+			if n.rmaUnderWay() > 0 {
+				n.endRMA([]error{nil, nil, transport.ErrPeerGone}[h.upTo(3)])
+			}
 		}
 		n.deliver(0, math.MaxInt)
 		h.check()
@@ -180,6 +189,36 @@ func (h *deviceAttack) run() {
 	if left := machine.Left(); left != "" {
 		h.t.Fatal(left)
 	}
+}
+
+// gpus are an adapter's that registers some memory, and whose READs end in each way. What it has READ it writes as the
+// victim's own.
+func (h *deviceAttack) gpus() *testGPUs {
+	var keys atomic.Uint64
+	return &testGPUs{devices: transport.Devices{
+		Able: func() error { return nil },
+		Register: func(int, uint64, int64) (local, key uint64, err error) {
+			k := keys.Add(1)
+			return k, k, nil
+		},
+		Deregister: func(uint64) {},
+	}, get: func(l *testLink, dst uint64, n int64, cookie uint64) (transport.State, error) {
+		net := l.d.net
+		net.mu.Lock()
+		defer net.mu.Unlock()
+		read := func() { h.victim.Write(dst, make([]byte, n)) }
+		switch h.upTo(5) {
+		case 0:
+			net.full[[2]int{l.d.rank, l.peer}] = true
+			return transport.Full, nil
+		case 1:
+			return transport.Done, errors.New("the test says no")
+		case 2:
+			read()
+			return transport.Done, nil
+		}
+		return l.later(cookie, read)
+	}}
 }
 
 // check looks whether the books are right.

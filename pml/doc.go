@@ -14,7 +14,8 @@
 // request, batch.go sends several queued messages in a packet, credit.go bounds unmatched messages, transfer.go moves
 // large messages, pieces.go packs messages that lie in pieces, worklist.go has the work that goes on by itself,
 // offload.go the receives that a device matches. device.go has what is different where a message is in the memory of an
-// accelerator: staging.go moves it through pinned memory, sharing.go between ranks that reach each other's devices.
+// accelerator: staging.go moves it through pinned memory, sharing.go between ranks that reach each other's devices,
+// adapter.go by adapters that reach them.
 // tagged.go leaves all of that to a library.
 //
 //	Owns:     requests while they are active, peers, the poll buffer; every state change of a request

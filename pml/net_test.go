@@ -275,9 +275,10 @@ type testDevice struct {
 	caps   transport.Caps
 	noGet  bool
 	put    bool
-	lends  bool     // its links have ZeroCopy, which places nothing
-	nic    *testNIC // nil: none
-	shorts bool     // there is Facts.Short
+	lends  bool      // its links have ZeroCopy, which places nothing
+	nic    *testNIC  // nil: none
+	gpus   *testGPUs // nil: its links reach memory of the host only
+	shorts bool      // there is Facts.Short
 	polls  int
 	inbox  []transport.Packet // delivered and not polled; guarded by the engine's lock
 	over   chan struct{}      // closed at the end of the test, or of the device
@@ -351,6 +352,12 @@ func (d *testDevice) Close() error {
 	return nil
 }
 
+// testGPUs is how the links of a testDevice reach device memory.
+type testGPUs struct {
+	devices transport.Devices
+	get     func(l *testLink, dst uint64, n int64, cookie uint64) (transport.State, error)
+}
+
 type testLink struct {
 	d    *testDevice
 	peer int
@@ -366,6 +373,12 @@ func newTestLink(d *testDevice, peer int) *testLink {
 		if d.put {
 			l.caps.RMA.Put = l.putTo
 			l.caps.RMA.GetSome = l.getSome
+		}
+	}
+	if g := d.gpus; g != nil && l.caps.RMA != nil {
+		l.caps.RMA.Devices = &g.devices
+		l.caps.RMA.GetDevice = func(dst uint64, n int64, _, _, _, cookie uint64) (transport.State, error) {
+			return g.get(l, dst, n, cookie)
 		}
 	}
 	if d.lends {
@@ -520,6 +533,13 @@ func (n *testNet) endRMA(err error) {
 	n.work(op.rank)
 }
 
+// rmaUnderWay is how many operations are.
+func (n *testNet) rmaUnderWay() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.rma)
+}
+
 // sayDown lets a rank hear that another is gone.
 func (n *testNet) sayDown(rank, of int) {
 	n.devices[rank].inbox = append(n.devices[rank].inbox,
@@ -546,6 +566,9 @@ func (l *testLink) register(mem transport.Mem, access transport.Access) (addr, k
 
 func (l *testLink) deregister(addr, key uint64) {
 	n := l.d.net
+	if l.d.gpus != nil && key != 0 {
+		return // of device memory
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r, ok := n.regions[addr/registeredAt]; !ok || r.rank != l.d.rank || addr%registeredAt != 0 || key != 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/gorun-mpi/mpi/eager"
-	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -80,17 +79,19 @@ type packedPiece struct {
 	mem      []byte
 }
 
-// announcePieces is announce of a message that no peer can READ. It reports whether the link has taken the RTS.
+// announcePieces is announce of a message that no peer can READ, unless it is in device memory. It reports whether the
+// link has taken the RTS.
 func (ts *transfers) announcePieces(t *transfer) bool {
 	p, r := t.peer, t.r
+	if r.pieces.device != nil {
+		return ts.announceDevice(t)
+	}
 	t.snd.Init(t.id, int64(r.buf.Len), rendezvous.Region{}, p.piece(r.buf.Len))
 	if p.zcopy != nil {
 		t.snd.EndsAlone()
 	}
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
-	if rts.Flags |= p.blocking(r); r.pieces.device != nil {
-		rts.Flags |= wire.Device
-	}
+	rts.Flags |= p.blocking(r)
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
 		return true
 	}

@@ -170,8 +170,9 @@ func (ts *transfers) onHandleReq(p *peer, h *wire.Header) {
 	default:
 		o := t.r.device()
 		t.snd.OnHandleReq(h.Key)
+		o.reading.byKey = h.Len == wantsRead
 		switch {
-		case h.Addr == identity(o.b.Driver): // one stream after the other: the copy waits for the user's by itself
+		case !o.reading.byKey && h.Addr == identity(o.b.Driver): // one stream after the other: the copy waits for the user's by itself
 			o.answerHere(t)
 		case o.b.Ordered:
 			o.share.syncs = true
@@ -191,31 +192,48 @@ func (o *deviceOp) answerHere(t *transfer) {
 		ID: o.share.direct})
 }
 
-// sync answers when what is on the user's stream has ended: a byte is copied behind it.
+// sync answers, or READs, when what is on the user's stream has ended: a byte is copied behind it.
 func (o *deviceOp) sync(b *pinned) {
-	o.share.syncs = false
+	o.share.syncs, o.reading.syncs = false, false
 	err := o.order()
 	if err == nil {
 		err = o.a.start(o, o.b.Memory.Device, b.mem.Number(), o.b.Addr, 1, func(err error) {
 			b.pool.put(b)
-			if o.over {
-				return
-			}
 			if err != nil {
-				o.breaks(streamError("waiting for", o.b.Stream, err))
-				return
+				err = streamError("waiting for", o.b.Stream, err)
 			}
-			o.answer()
+			o.synced(err)
 		})
 	}
 	if err != nil {
 		b.pool.put(b)
+		o.synced(err)
+	}
+}
+
+// synced is called when what was on the user's stream has ended, or err is why that cannot be known.
+func (o *deviceOp) synced(err error) {
+	t := o.r.transfer
+	switch {
+	case o.over || t == nil || t.failed != nil:
+	case o.r.op == opSend && err != nil:
 		o.breaks(err)
+	case o.r.op == opSend:
+		o.answer()
+	case err != nil:
+		o.r.fails(err)
+		o.a.e.links.transfers.onReceiver(t, t.rcv.Over())
+	default:
+		o.read(t)
 	}
 }
 
 // answer tells the receiver where the message is.
 func (o *deviceOp) answer() {
+	if o.reading.byKey {
+		o.answerRead()
+		return
+	}
 	t, m := o.r.transfer, o.b.Memory
 	s := t.peer.sharing()
 	if l := s.find(m.ID); l != nil {
@@ -352,10 +370,17 @@ func (ts *transfers) onHandle(p *peer, h *wire.Header, handle []byte) {
 		return
 	}
 	o.share.asked = false
-	switch h.Tag {
-	case notReached:
+	toRead := o.reading.asked
+	o.reading.asked = false
+	switch {
+	case h.Tag == notReached:
 		o.askMore(t)
-	case reachedHere:
+	case toRead != (h.Tag == reachedRead):
+		p.breaks("it said where a message is in another way than it was asked to")
+	case toRead:
+		o.reading.addr, o.reading.key = h.Addr, h.ID
+		o.read(t)
+	case h.Tag == reachedHere:
 		m := takeDirect(h.ID)
 		if m.b.Driver != o.b.Driver || m.key != t.id || m.b.Len != t.rcv.Size() {
 			p.breaks("it said that a message is in this process, which has no such message")
@@ -545,14 +570,20 @@ type forgetter struct {
 	id uint64
 }
 
-// ForgetDevice returns when no peer has the allocation open any more, or has died, and no copy touches it; then its
-// memory may be freed. The caller starts no message from or to it meanwhile. Memory of a request that is not over is
-// ErrInUse, at once.
+// ForgetDevice returns when no peer has the allocation open any more, or has died, no adapter knows it, and no copy
+// touches it; then its memory may be freed. The caller starts no message from or to it meanwhile. Memory of a request
+// that is not over is ErrInUse, at once.
 func (e *Engine) ForgetDevice(m accel.Memory) error {
 	e.lock()
 	defer e.unlock()
 	a := e.links.transfers.accel
-	if a == nil || a.ended {
+	if a == nil {
+		return nil
+	}
+	if a.ended {
+		e.unlock()
+		<-a.over
+		e.lock()
 		return nil
 	}
 	if n := a.using[m.ID]; n > 0 {
@@ -570,6 +601,7 @@ func (e *Engine) ForgetDevice(m accel.Memory) error {
 			}
 		}
 	}
+	a.forgetRegions(m.ID)
 	r := e.requests.take()
 	r.op, r.state, r.err, r.status = opForget, stActive, nil, Status{}
 	r.buf, r.cctx, r.peer = transport.Mem{}, nil, nil
@@ -595,7 +627,7 @@ func (a *accelerators) forgetting() {
 	})
 }
 
-// touches reports whether a peer may have an allocation open, or a copy touches it.
+// touches reports whether a peer may have an allocation open, an adapter may know it, or a copy touches it.
 func (a *accelerators) touches(id uint64) bool {
 	for i := range a.under {
 		if c := &a.under[i]; c.from == id || c.op != nil && c.op.b.Memory.ID == id {
@@ -607,5 +639,5 @@ func (a *accelerators) touches(id uint64) bool {
 			return true
 		}
 	}
-	return false
+	return a.hasRegion(id)
 }

@@ -96,7 +96,7 @@ func (o *deviceOp) got(b *pinned) {
 	case len(o.rest) > 0:
 		o.landIn(b)
 		o.landRest()
-	case o.share.syncs:
+	case o.share.syncs || o.reading.syncs:
 		o.sync(b)
 	case o.r.op == opSend:
 		o.fill(b)
@@ -237,8 +237,9 @@ func (o *deviceOp) begin(t *transfer) {
 		o.a.e.links.transfers.onReceiver(t, t.rcv.Begin(rendezvous.Stream, 1, rendezvous.Region{}))
 		return
 	}
+	readable := t.rcv.Readable()
 	t.rcv.InParts()
-	if !o.askWhere(t) {
+	if !o.askWhere(t) && !o.reads(t, readable) {
 		o.askMore(t)
 	}
 }

@@ -423,6 +423,9 @@ func (ts *transfers) onGetDone(id, value uint64, err error) {
 			ts.wrote(t, n, err)
 		}
 	case !t.rcv.Reading():
+		if o := t.r.device(); o != nil && t.rcv.ReadUnderWay() {
+			o.hasRead(t, err)
+		}
 	case err != nil:
 		ts.readFailed(t)
 	default:

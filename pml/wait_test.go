@@ -106,6 +106,15 @@ func newRanks(t testing.TB, n int, cfg Config) *ranks { return newRanksOn(t, loo
 
 func newRanksOn(t testing.TB, fabric []*loop.Device, cfg Config) *ranks {
 	t.Helper()
+	devices := make([]transport.Device, len(fabric))
+	for i, d := range fabric {
+		devices[i] = d
+	}
+	return newRanksOver(t, devices, cfg)
+}
+
+func newRanksOver(t testing.TB, fabric []transport.Device, cfg Config) *ranks {
+	t.Helper()
 	watchdog(t)
 	w := &ranks{}
 	for _, d := range fabric {

@@ -29,6 +29,27 @@ type RMA struct {
 	// Max is how many bytes one Get or Put should move; 0: the engine's choice. It is larger where a long operation
 	// does not occupy the caller.
 	Max int
+	// Devices lets an adapter reach the memory of accelerators; nil: it reaches memory of the host only. All links of a
+	// transport.Device have the same one.
+	Devices *Devices
+	// GetDevice is Get into n bytes at dst of memory that Devices.Register has returned local for. It is there with
+	// Devices. The bytes are in the accelerator's memory when the operation has ended; its driver says when a kernel
+	// sees them.
+	GetDevice func(dst uint64, n int64, local, addr, key, cookie uint64) (State, error)
+}
+
+// Devices is how an adapter gets to know the memory of accelerators. Any goroutine may call its functions. They take
+// long, so the caller does not hold the engine's lock.
+type Devices struct {
+	// Able returns nil, or why the adapter reaches no memory of accelerators.
+	Able func() error
+	// Register lets the peers of all links read n bytes at the accelerator's address addr, and GetDevice write there,
+	// until Deregister or Close of the transport.Device. The descriptor fd is a dma-buf of these bytes, which the caller
+	// closes afterwards. Both addr and n are multiples of 4 KiB. A peer reads the byte at addr+i with Get of addr+i and
+	// key. RMA.Deregister of such a key does nothing.
+	Register func(fd int, addr uint64, n int64) (local, key uint64, err error)
+	// Deregister ends Register. No operation of this rank uses the memory, and no peer is to read it.
+	Deregister func(key uint64)
 }
 
 // Read is one of the operations of RMA.GetSome: Dst.Len bytes, at least 1, of the peer's Addr.

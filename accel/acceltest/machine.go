@@ -20,6 +20,7 @@ type Options struct {
 	// Granularity is what Alloc rounds sizes up to; 0: 4 KiB.
 	Granularity int64
 	NotShared   bool // no memory can be exported
+	Adapters    bool // DMABuf answers with a descriptor, which says nothing
 	NoDriver    bool // every method of a Process answers accel.ErrNoDriver
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/gorun-mpi/mpi/accel"
 )
@@ -166,7 +167,8 @@ func (p *Process) Devices() ([]accel.Device, error) {
 	}
 	var all []accel.Device
 	for i := range p.m.options.Devices {
-		d := accel.Device{Name: "acceltest", PCI: fmt.Sprintf("0000:%02x:00.0", 0x10+i), Memory: p.m.options.Memory}
+		d := accel.Device{Name: "acceltest", PCI: fmt.Sprintf("0000:%02x:00.0", 0x10+i), Memory: p.m.options.Memory,
+			DMABuf: p.m.options.Adapters}
 		for o := range p.m.options.Devices {
 			if o != i {
 				d.Peers = append(d.Peers, o)
@@ -410,14 +412,21 @@ func (p *Process) Unpin(b []byte) error {
 	return nil
 }
 
-// DMABuf implements accel.Driver: no adapter reaches this memory.
-func (p *Process) DMABuf(accel.Memory, uint64, int64) (int, error) {
+// DMABuf implements accel.Driver. The descriptor is of no use: a test knows the addresses.
+func (p *Process) DMABuf(m accel.Memory, addr uint64, n int64) (int, error) {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
 	if err := p.enter("DMABuf"); err != nil {
 		return -1, err
 	}
-	return -1, failure("cuMemGetHandleForAddressRange", notSupported)
+	const call, page = "cuMemGetHandleForAddressRange", 4096
+	if !p.m.options.Adapters {
+		return -1, failure(call, notSupported)
+	}
+	if s := p.find(addr, 1); n <= 0 || addr%page != 0 || n%page != 0 || s == nil || s.id != m.ID || p.find(addr, n) != s {
+		return -1, failure(call, invalidValue)
+	}
+	return syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 }
 
 // Flush implements accel.Driver.

@@ -59,11 +59,13 @@ const (
 	Ask
 	// Broken says that the rest of a stream will not come: the sender cannot read its own memory. Key (receiver's).
 	Broken
-	// HandleReq asks where message ID is, whose RTS had Device. ID (sender's), Key (receiver's).
+	// HandleReq asks where message ID is, whose RTS had Device. ID (sender's), Key (receiver's), Len: 1 if an adapter of
+	// another host is to read it, else 0.
 	HandleReq
 	// Handle answers HandleReq. Key (receiver's); Tag is 1 if the message can be reached, else 0 and nothing follows:
 	// ID (number of the allocation between these two), Len (its bytes), Addr (where the message begins in it). The
-	// payload is the driver's handle of the allocation, the first time that the number is used.
+	// payload is the driver's handle of the allocation, the first time that the number is used. Tag is 3 if an adapter
+	// may read the message: Addr (its address), ID (registration key).
 	Handle
 	// Unmap asks the receiver to close allocation ID. Unmapped says that it has. ID.
 	Unmap

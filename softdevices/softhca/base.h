@@ -112,6 +112,7 @@ struct knobs {
 	double retry_scale;
 	bool wire;  /* ports of one process talk over a socket as well */
 	bool readv; /* may use process_vm_readv */
+	bool dmabuf; /* registers memory of another device */
 	bool debug;
 	bool pages; /* regions keep their physical pages: pages.c */
 };

@@ -174,6 +174,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return bool_knob(name, value, &k->wire);
 	if (!strcmp(n, "READV"))
 		return bool_knob(name, value, &k->readv);
+	if (!strcmp(n, "DMABUF"))
+		return bool_knob(name, value, &k->dmabuf);
 	if (!strcmp(n, "PAGES"))
 		return bool_knob(name, value, &k->pages) || (k->pages && pages_possible()) ? -1 : 0;
 	if (!strcmp(n, "DEBUG"))
@@ -189,7 +191,7 @@ int knobs_read(struct knobs *k)
 
 	*k = (struct knobs){
 		.tm = true, .max_tags = 1024, .max_ops = 2048, .max_inline = 512, .max_rd = 16,
-		.max_msg = 1ull << 31, .memlock = UINT64_MAX, .retry_scale = 1, .readv = true,
+		.max_msg = 1ull << 31, .memlock = UINT64_MAX, .retry_scale = 1, .readv = true, .dmabuf = true,
 		.pkeys = { 0xffff }, .npkeys = 1, .flush_delay = 200000,
 	};
 	snprintf(k->dir, sizeof(k->dir), "%s", tmp && tmp[0] == '/' && strlen(tmp) < 220 ? tmp : "/tmp");

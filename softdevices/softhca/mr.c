@@ -216,8 +216,10 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 	struct hca_mr *mr;
 	void *mapping;
 	size_t mapped;
-	int err = dmabuf_map(fd, offset, length, &mapping, &mapped);
+	int err = EOPNOTSUPP;
 
+	if (to_ctx(pd->context)->knobs.dmabuf)
+		err = dmabuf_map(fd, offset, length, &mapping, &mapped);
 	if (err)
 		return errno = err, NULL;
 	if (offset % page != iova % page)

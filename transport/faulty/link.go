@@ -99,6 +99,13 @@ func (l *link) rma(in *transport.RMA) *transport.RMA {
 		}
 	}
 	var none transport.Mem
+	if in.GetDevice != nil {
+		out.GetDevice = func(dst uint64, n int64, local, addr, key, cookie uint64) (transport.State, error) {
+			return l.operate(cookie, none, func() (transport.State, error) {
+				return in.GetDevice(dst, n, local, addr, key, cookie)
+			})
+		}
+	}
 	if in.Put != nil {
 		out.Put = func(src transport.Mem, addr, key, cookie uint64) (transport.State, error) {
 			return l.operate(cookie, none, func() (transport.State, error) { return in.Put(src, addr, key, cookie) })

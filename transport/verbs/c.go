@@ -14,6 +14,8 @@ package verbs
 #cgo nocallback vb_post
 #cgo noescape vb_register
 #cgo nocallback vb_register
+#cgo noescape vb_register_dmabuf
+#cgo nocallback vb_register_dmabuf
 #cgo noescape vb_tm_add
 #cgo nocallback vb_tm_add
 #cgo noescape vb_notify
@@ -232,6 +234,17 @@ func (h *hca) register(addr uint64, bytes int, access int) (region, error) {
 	var lkey, rkey C.uint32_t
 	var no C.int
 	p := C.vb_register(h.ctx, C.uint64_t(addr), C.uint64_t(bytes), C.int(access), &lkey, &rkey, &no)
+	if p == nil {
+		return region{}, syscall.Errno(no)
+	}
+	return region{p, uint32(lkey), uint32(rkey)}, nil
+}
+
+// registerDMABuf is register of the memory of an accelerator that the dma-buf fd has, and that has the address addr.
+func (h *hca) registerDMABuf(fd int, addr uint64, bytes int64, access int) (region, error) {
+	var lkey, rkey C.uint32_t
+	var no C.int
+	p := C.vb_register_dmabuf(h.ctx, C.int(fd), C.uint64_t(addr), C.uint64_t(bytes), C.int(access), &lkey, &rkey, &no)
 	if p == nil {
 		return region{}, syscall.Errno(no)
 	}

@@ -30,6 +30,7 @@ func (d *Device) Close() error {
 	}
 	d.releaseRMA()
 	d.tags.deregister()
+	d.devices.drop()
 	d.regs.drop(d.hca)
 	d.allocs.drop(d.hca)
 	d.results.slab.drop(d.hca)

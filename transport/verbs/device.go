@@ -57,11 +57,13 @@ type Device struct {
 	sendPool
 	outcomes
 	rmaPool
-	own   ownLink
-	tags  tagList
-	ids   idTable
-	polls uint64
-	stats Counters
+	own  ownLink
+	tags tagList
+	ids  idTable
+
+	devices deviceRegions // has a lock of its own
+	polls   uint64
+	stats   Counters
 }
 
 // background are the goroutines of a device, and its end.
@@ -94,6 +96,7 @@ func (d *Device) open() (err error) {
 	if d.hca, d.at, err = choose(d.opt.Devices, d.opt.Partition); err != nil {
 		return err
 	}
+	d.devices.init(d.hca)
 	d.registry = registry{dev: d.hca, port: &d.at, opt: &d.opt, stats: &d.stats}
 	if d.opt.entries > 0 {
 		d.at.caps.maxEntries = d.opt.entries

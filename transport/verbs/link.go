@@ -21,7 +21,8 @@ func newLink(s *session) *link {
 	l, at := &link{s: s}, &s.d.at
 	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, Hosted: at.hosted, Cut: l.cut,
 		RMA: &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get, Put: l.put,
-			PutNote: l.putNote, Max: 1 << 62, Coherent: at.caps.coherent}}
+			PutNote: l.putNote, Max: 1 << 62, Coherent: at.caps.coherent,
+			Devices: &s.d.devices.facts, GetDevice: l.getDevice}}
 	if at.caps.atomics {
 		l.caps.RMA.FetchAdd, l.caps.RMA.CompareSwap = l.fetchAdd, l.compareSwap
 	}

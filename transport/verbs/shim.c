@@ -53,6 +53,7 @@ FUNCTIONS(DECLARE, )
 #undef DECLARE
 
 static int (*v_query_port)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *);
+static struct ibv_mr *(*v_reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int); // of rdma-core 34
 static int (*v_query_gid_ex)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t);
 
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
@@ -95,6 +96,7 @@ static int resolve(void *lib, char *err)
 #undef FIND
 	v_query_port = (int (*)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *))dlsym(lib, "ibv_query_port");
 	v_query_gid_ex = (int (*)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t))dlsym(lib, "_ibv_query_gid_ex");
+	v_reg_dmabuf_mr = (struct ibv_mr * (*)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int)) dlsym(lib, "ibv_reg_dmabuf_mr");
 	return 0;
 }
 
@@ -365,12 +367,14 @@ void *vb_pages(size_t bytes)
 
 void vb_unpages(void *mem, size_t bytes) { munmap(mem, bytes); }
 
-void *vb_register(struct vb_ctx *c, uint64_t addr, uint64_t bytes, int access, uint32_t *lkey, uint32_t *rkey, int *no)
+static int access_of(int access)
 {
-	int a = (access & VB_LOCAL_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0) | (access & VB_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
+	return (access & VB_LOCAL_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0) | (access & VB_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
 		(access & VB_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0) | (access & VB_REMOTE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0);
-	errno = 0;
-	struct ibv_mr *mr = v_reg_mr(c->pd, (void *)(uintptr_t)addr, bytes, a);
+}
+
+static void *registered(struct ibv_mr *mr, uint32_t *lkey, uint32_t *rkey, int *no)
+{
 	if (!mr) {
 		*no = errno ? errno : EINVAL;
 		return NULL;
@@ -378,6 +382,22 @@ void *vb_register(struct vb_ctx *c, uint64_t addr, uint64_t bytes, int access, u
 	*lkey = mr->lkey;
 	*rkey = mr->rkey;
 	return mr;
+}
+
+void *vb_register(struct vb_ctx *c, uint64_t addr, uint64_t bytes, int access, uint32_t *lkey, uint32_t *rkey, int *no)
+{
+	errno = 0;
+	return registered(v_reg_mr(c->pd, (void *)(uintptr_t)addr, bytes, access_of(access)), lkey, rkey, no);
+}
+
+void *vb_register_dmabuf(struct vb_ctx *c, int fd, uint64_t addr, uint64_t bytes, int access, uint32_t *lkey, uint32_t *rkey, int *no)
+{
+	if (!v_reg_dmabuf_mr) {
+		*no = ENOSYS;
+		return NULL;
+	}
+	errno = 0;
+	return registered(v_reg_dmabuf_mr(c->pd, 0, bytes, addr, fd, access_of(access)), lkey, rkey, no);
 }
 
 int vb_deregister(void *mr) { return v_dereg_mr(mr); }

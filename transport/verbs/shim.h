@@ -133,6 +133,10 @@ void vb_unpages(void *mem, size_t bytes);
 void *vb_register(struct vb_ctx *c, uint64_t addr, uint64_t bytes, int access, uint32_t *lkey, uint32_t *rkey, int *no);
 int vb_deregister(void *mr);
 
+// vb_register_dmabuf is vb_register of the first bytes of dma-buf fd, which requests name by the addresses from addr on.
+// ENOSYS in *no: this library has no such function.
+void *vb_register_dmabuf(struct vb_ctx *c, int fd, uint64_t addr, uint64_t bytes, int access, uint32_t *lkey, uint32_t *rkey, int *no);
+
 struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err);
 // vb_qp_serve makes the queue pair by which the device itself reads and answers for a list of tagged buffers.
 struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err);

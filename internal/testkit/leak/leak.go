@@ -61,6 +61,9 @@ var openPoller = sync.OnceFunc(func() {
 	}
 })
 
+// scratch is what the software GPU has open for each context, which lasts as long as the process.
+const scratch = "/memfd:softcuda:scratch (deleted)"
+
 // Files is the number of open descriptors. Those into /proc do not count: one is this function's own, and a library
 // may keep others.
 func Files() (n int) {
@@ -68,7 +71,7 @@ func Files() (n int) {
 	entries, _ := os.ReadDir("/dev/fd")
 	for _, e := range entries {
 		to, err := os.Readlink("/dev/fd/" + e.Name())
-		if !errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(to, "/proc/") {
+		if !errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(to, "/proc/") && to != scratch {
 			n++
 		}
 	}

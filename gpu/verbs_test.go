@@ -1,0 +1,16 @@
+//go:build verbs && cuda && linux && cgo
+
+package gpu
+
+import (
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
+)
+
+// Over verbs adapters move the messages, and a device sees what they have written after a flush only.
+func init() {
+	jobWays["verbs"] = func(t *testing.T) []string {
+		return []string{"GORUN_VERBS_LIB=" + hcakit.Build(t), "SOFTHCA_DIR=" + t.TempDir(), "SOFTCUDA_ORDERING=0"}
+	}
+}
