@@ -185,7 +185,7 @@ func (c *Comm) prepareDeviceSend(b accel.Buffer, dest, tag int, mode pml.Mode) *
 		return e.PrepareSend(c.ctx, ctx, world, int32(tag), nil, mode)
 	}
 	engines.uses(e)
-	return e.PrepareSendDevice(c.ctx, ctx, world, int32(tag), b)
+	return e.PrepareSendDevice(c.ctx, ctx, world, int32(tag), b, mode)
 }
 
 // persistentDevice returns the request that p is. Its Start is not the usual one if b has bytes to move.

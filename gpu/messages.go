@@ -11,8 +11,8 @@ import (
 // the Test…, the sets, Cancel and Start work as for other requests. A buffer belongs to the library until its request is
 // done; it must not be freed before.
 
-// Send is mpi.Send from device memory: it returns when s may be written again. Unlike a short message of the host, one
-// of a device waits for its receive: two ranks that both call Send first wait for ever. Use [Sendrecv] or [Isend].
+// Send is mpi.Send from device memory: it returns when s may be written again. A short message waits until its receiver
+// is in a call of the library, and need not be matched.
 func Send[T any](c *mpi.Comm, s Slice[T], dest, tag int) error {
 	return wait(send(c, door.Send, s, dest, tag))
 }

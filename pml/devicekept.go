@@ -9,11 +9,12 @@ import (
 // Persistent requests for messages in device memory. Each start is a message like one of IsendDevice or IrecvDevice.
 
 // PrepareSendDevice is PrepareSend of a message in device memory, of at least one byte. StartDevice starts it.
-func (e *Engine) PrepareSendDevice(cc context.Context, ctx uint32, dest int, tag int32, b accel.Buffer) *Request {
+func (e *Engine) PrepareSendDevice(cc context.Context, ctx uint32, dest int, tag int32, b accel.Buffer,
+	mode Mode) *Request {
 	e.lock()
 	defer e.unlock()
 	r := e.requests.fresh()
-	r.prepareSend(cc, ctx, dest, tag, nil, Synchronous) // as IsendDevice
+	r.prepareSend(cc, ctx, dest, tag, nil, mode)
 	return r.persistDevice(b)
 }
 

@@ -1,6 +1,7 @@
 package pml
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
