@@ -133,9 +133,17 @@ func (deviceDoor) Collect(request any, f func(error) error) {
 func (deviceDoor) Host(comm any, rank int) int { return comm.(*Comm).group.Hosts().Host(rank) }
 
 // Forget implements door.Mpi.
-func (deviceDoor) Forget(m accel.Memory) error {
+func (deviceDoor) Forget(d accel.Driver, m accel.Memory) error {
 	var failed []error
-	for _, e := range engines.all() {
+	all, n := engines.all(), 0
+	for _, e := range all {
+		n += e.DeviceUsers(d, m.ID)
+	}
+	if n > 0 {
+		return mpierr.New("", ErrBuffer, "requests that are not done use the memory: %d; complete each with Wait or Test "+
+			"first", n)
+	}
+	for _, e := range all {
 		failed = append(failed, e.ForgetDevice(m))
 	}
 	return errors.Join(failed...)

@@ -214,10 +214,12 @@ func (s Slice[T]) Free() error {
 	if s.of.driver == nil {
 		return nil
 	}
-	if err := door.Through().Forget(s.of.memory); mpierr.ClassOf(err) == mpi.ErrBuffer {
+	err := door.Through().Forget(s.of.driver, s.of.memory)
+	if inUse, ok := err.(*mpi.Error); ok {
 		s.of.freed.Store(false)
-		return mpierr.New("gpu.Free", mpi.ErrBuffer, "%w; complete each request with Wait or Test first", err)
-	} else if err != nil {
+		return mpierr.New("gpu.Free", inUse.Class, "%w", inUse.Err)
+	}
+	if err != nil {
 		return driverError("gpu.Free", err)
 	}
 	if !s.of.own {

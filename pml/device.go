@@ -38,8 +38,6 @@ var (
 	// errNoDevices is for engines that leave matching to a library.
 	errNoDevices = fmt.Errorf("%w: device memory cannot be sent through a device that matches by itself; "+
 		"choose other transports with GORUN_TRANSPORTS", transport.ErrUnavailable)
-	// ErrInUse is what ForgetDevice returns for memory that requests use.
-	ErrInUse      = errors.New("operations that are not done use the memory")
 	errTwoDrivers = fmt.Errorf("%w: its memory is of another driver than that of earlier messages", ErrDevice)
 )
 

@@ -1,7 +1,6 @@
 package pml
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -572,8 +571,7 @@ type forgetter struct {
 }
 
 // ForgetDevice returns when no peer has the allocation open any more, or has died, no adapter knows it, and no copy
-// touches it; then its memory may be freed. The caller starts no message from or to it meanwhile. Memory of a request
-// that is not over is ErrInUse, at once.
+// touches it; then its memory may be freed. The caller starts no message from or to it meanwhile.
 func (e *Engine) ForgetDevice(m accel.Memory) error {
 	e.lock()
 	defer e.unlock()
@@ -586,9 +584,6 @@ func (e *Engine) ForgetDevice(m accel.Memory) error {
 		<-a.over
 		e.lock()
 		return nil
-	}
-	if n := a.using[m.ID]; n > 0 {
-		return fmt.Errorf("%w: %d", ErrInUse, n)
 	}
 	for _, p := range e.links.peers {
 		if p == nil || p.shares == nil {
@@ -615,6 +610,17 @@ func (e *Engine) ForgetDevice(m accel.Memory) error {
 	e.requests.putBack(r)
 	e.exitCall()
 	return err
+}
+
+// DeviceUsers is how many requests that are not over use an allocation of d.
+func (e *Engine) DeviceUsers(d accel.Driver, id uint64) int {
+	e.lock()
+	defer e.unlock()
+	a := e.links.transfers.accel
+	if a == nil || a.ended || a.driver != d {
+		return 0
+	}
+	return a.using[id]
 }
 
 // forgetting ends the waits that may end.

@@ -79,8 +79,9 @@ type Mpi interface {
 
 	// Host is the number of the host of a rank of comm.
 	Host(comm any, rank int) int
-	// Forget returns when no rank that messages of this process went to has m open any more.
-	Forget(m accel.Memory) error
+	// Forget returns when no rank that messages of this process went to has m, memory of d, open any more. It is a
+	// *mpi.Error, at once, if requests use the memory.
+	Forget(d accel.Driver, m accel.Memory) error
 }
 
 var opened Mpi

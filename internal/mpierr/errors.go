@@ -130,8 +130,6 @@ func ClassOf(err error) error {
 		return ErrTruncate
 	case errors.Is(err, pml.ErrRequest):
 		return ErrRequest
-	case errors.Is(err, pml.ErrInUse):
-		return ErrBuffer
 	case errors.Is(err, pml.ErrTag):
 		return ErrTag
 	case errors.Is(err, context.Canceled):
