@@ -302,7 +302,7 @@ func (o *deviceOp) offer(p *peer) rendezvous.Region {
 	return rendezvous.Region{Addr: o.b.Addr, Key: g.key, Len: o.b.Len, OK: true}
 }
 
-// announceDevice is announcePieces of a message in device memory.
+// announceDevice is announcePieces of a message in device memory. It reports whether the link has taken the RTS.
 func (ts *transfers) announceDevice(t *transfer) bool {
 	p, r := t.peer, t.r
 	memory := r.pieces.device.offer(p)

@@ -295,6 +295,7 @@ func importedAs(f *file, importPath string) string {
 var mayWait = map[string]string{
 	"pml/wait.go":                     "the one place of the engine that sleeps",
 	"pml/lock.go":                     "the lock: a goroutine that waits for it looks from time to time",
+	"pml/sharing.go":                  "ForgetDevice: device memory is freed when a closed engine's copies have ended",
 	"pml/yield_other.go":              "wait.go's way to give the processor away where there is no sched_yield",
 	"transport/tcp/resume.go":         "a closed device's last bytes, in a goroutine of its own",
 	"transport/verbs/control.go":      "a goroutine of its own sleeps where the control connections do",
