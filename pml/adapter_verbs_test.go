@@ -47,8 +47,8 @@ var softwareDevices = sync.OnceFunc(func() {
 	os.Setenv("SOFTCUDA_SEED", "3")
 })
 
-// newGPURanks: over wraps each device; nil: as it is.
-func newGPURanks(t testing.TB, seed uint64, over func(rank int, d transport.Device) transport.Device) *gpuRanks {
+// newGPURanks: tags says whether the adapters match tags. over wraps each device; nil: as it is.
+func newGPURanks(t testing.TB, seed uint64, tags string, over func(rank int, d transport.Device) transport.Device) *gpuRanks {
 	t.Helper()
 	watchdog(t)
 	softwareDevices()
@@ -69,7 +69,7 @@ func newGPURanks(t testing.TB, seed uint64, over func(rank int, d transport.Devi
 	library := hcakit.Build(t)
 	t.Setenv("SOFTHCA_DIR", t.TempDir())
 	for rank := range 2 {
-		net, err := verbs.New(verbs.Options{Rank: rank, Size: 2, Library: library, RegisterFrom: 1, Tags: "off",
+		net, err := verbs.New(verbs.Options{Rank: rank, Size: 2, Library: library, RegisterFrom: 1, Tags: tags,
 			Control: tcp.Options{Job: "test", PeerTimeout: hangs,
 				Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}})
 		if err != nil {
@@ -194,15 +194,16 @@ const readOfVerbs = 4 << 20 // what one request of package verbs moves
 func TestGPUOverVerbs(t *testing.T) {
 	for _, c := range []struct {
 		name string
+		tags string
 		plan *faulty.Plan
-	}{{"well", nil}, {"full and late", &faulty.Plan{FullRMA: 0.4, LateRMA: 0.5, LateFor: 20}},
-		{"failing", &faulty.Plan{FailRMA: 0.4, RefuseRegister: 0.3}}} {
+	}{{"well", "off", nil}, {"tags", "on", nil}, {"full and late", "off", &faulty.Plan{FullRMA: 0.4, LateRMA: 0.5, LateFor: 20}},
+		{"failing", "off", &faulty.Plan{FailRMA: 0.4, RefuseRegister: 0.3}}} {
 		t.Run(c.name, func(t *testing.T) {
 			over := func(rank int, d transport.Device) transport.Device { return faulty.Wrap(d, int64(rank), *c.plan) }
 			if c.plan == nil {
 				over = nil
 			}
-			g := newGPURanks(t, 1, over)
+			g := newGPURanks(t, 1, c.tags, over)
 			sizes := []int64{0, 1, 8191, 8193, 65537, readOfVerbs - 1, readOfVerbs, readOfVerbs + 1}
 			if c.plan != nil {
 				sizes = []int64{1, 513, 8193, 200_001, 600_000}
@@ -262,7 +263,7 @@ func TestGPUOverVerbs(t *testing.T) {
 
 // Memory that is freed and allocated again at the same address is registered anew.
 func TestGPUOverVerbsFreed(t *testing.T) {
-	g := newGPURanks(t, 2, nil)
+	g := newGPURanks(t, 2, "off", nil)
 	to := g.alloc(1, 1<<20)
 	var base uint64
 	for i := range 6 {
@@ -302,7 +303,7 @@ func TestGPUOverVerbsFreed(t *testing.T) {
 // Where the adapter's driver registers no dma-buf, messages go through pinned memory, and each rank says once why.
 func TestGPUOverVerbsRefused(t *testing.T) {
 	t.Setenv("SOFTHCA_DMABUF", "0")
-	g := newGPURanks(t, 3, nil)
+	g := newGPURanks(t, 3, "on", nil)
 	from, to := g.alloc(0, 1<<20), g.alloc(1, 1<<20)
 	for range 3 {
 		a, want := g.part(from, 5, 300_000)
@@ -330,7 +331,7 @@ func TestGPUOverVerbsRefused(t *testing.T) {
 // Where a rank ends while its memory is read, the other's requests end, and its memory can be freed.
 func TestGPUOverVerbsDeath(t *testing.T) {
 	for i := range inShort(12, 4) {
-		g := newGPURanks(t, uint64(10+i), nil)
+		g := newGPURanks(t, uint64(10+i), []string{"off", "on"}[i>>1&1], nil)
 		from, to := g.alloc(0, 32<<20), g.alloc(1, 32<<20)
 		var all [2][]*Request
 		for k := range int32(8) {

@@ -236,7 +236,7 @@ func (s *session) restoreID(h *wire.Header) {
 		h.ID = s.d.ids.id(h.ID, true)
 	case wire.CancelReply:
 		h.ID = s.d.ids.id(h.ID, h.Len != 0)
-	case wire.CTS, wire.PutReq:
+	case wire.CTS, wire.PutReq, wire.Ask, wire.HandleReq:
 		h.ID = s.d.ids.id(h.ID, false)
 	}
 }
