@@ -75,6 +75,7 @@ type accelerators struct {
 	out    side             // for sends
 	in     side             // for receives. Two sides: a send never waits for a receive
 	under  []copying        // oldest first of each device
+	aside  int              // calls of beside that go on
 	ended  bool             // finish has been called
 	using  map[uint64]int   // how many requests that are not over use an allocation, by its ID
 	over   chan struct{}    // closed when no copy and no idle region is left after that

@@ -139,10 +139,12 @@ func takeDirect(n uint64) directMessage {
 func (a *accelerators) beside(work func() (then func())) {
 	e := a.e
 	e.wg.Add(1)
+	a.aside++
 	go func() {
 		defer e.wg.Done()
 		then := work()
 		e.lock()
+		a.aside--
 		then()
 		e.exitCall()
 		e.unlock()

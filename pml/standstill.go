@@ -98,6 +98,9 @@ func (e *Engine) rests() bool {
 			return false
 		}
 	}
+	if a := l.transfers.accel; a != nil && (len(a.under) > 0 || a.aside > 0) {
+		return false
+	}
 	for _, p := range l.peers {
 		if p != nil && (p.connecting || p.err != nil || p.control.len() > 0) {
 			return false
