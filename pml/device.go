@@ -94,6 +94,7 @@ type copying struct {
 	event  accel.Event
 	op     *deviceOp // whose buffer it touches; nil: of none
 	from   uint64    // ID of the allocation that it reads, where that is another rank's of this process
+	asked  bool      // the bell rings some time after its end
 	end    func(error)
 }
 
@@ -201,16 +202,22 @@ func (c *copyingDevice) Arm(level transport.Level) bool {
 	return c.inner.Arm(level)
 }
 
-// notify has the bell rung when what is under way has ended.
+// notify has the bell rung when what is under way has ended. A device that is to ring behind a copy that is under way
+// is not asked again: what it is asked for stays on its stream until then, and a driver whose stream is full blocks.
 func (a *accelerators) notify() {
-	seen := uint64(0)
 	for i := range a.under {
 		dev := a.under[i].device
-		if bit := uint64(1) << (dev & 63); seen&bit == 0 || dev > 63 {
-			seen |= bit
-			if a.driver.Notify(dev, a.bell.FD()) != nil {
-				a.bell.Ring() // look again at once, and as often as it takes
-			}
+		of := func(c copying) bool { return c.device == dev }
+		if slices.ContainsFunc(a.under, func(c copying) bool { return of(c) && c.asked }) {
+			continue
+		}
+		a.bell.Expect()
+		if a.driver.Notify(dev, a.bell.FD()) != nil {
+			a.bell.Ring() // look again at once, and as often as it takes
+			continue
+		}
+		for j := range a.under {
+			a.under[j].asked = a.under[j].asked || of(a.under[j])
 		}
 	}
 }
@@ -485,8 +492,15 @@ func (o *deviceOp) order() error {
 		return nil
 	}
 	o.after = true
-	if err := o.a.driver.After(o.b.Memory.Device, o.b.Stream); err != nil {
-		return streamError("waiting for", o.b.Stream, err)
+	return o.a.follow(o.b.Memory.Device, o.b.Stream)
+}
+
+// follow has the copies that are started on a device from now on wait for a user's stream. That may take long, and the
+// bell rings behind all that is on the library's stream: so it is to ring for what is under way before that.
+func (a *accelerators) follow(device int, stream uint64) error {
+	a.notify()
+	if err := a.driver.After(device, stream); err != nil {
+		return streamError("waiting for", stream, err)
 	}
 	return nil
 }

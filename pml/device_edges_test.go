@@ -1,8 +1,12 @@
 package pml
 
 import (
+	"errors"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/accel/acceltest"
 )
@@ -58,6 +62,181 @@ func TestDeviceCopyIsNoStandstill(t *testing.T) {
 	}
 	if still {
 		t.Error("a copy is under way, and the ranks are said to stand still")
+	}
+	d.left()
+}
+
+// However often a rank is woken while a copy is under way, the driver is asked for one notice of its end: what is asked
+// for stays on the device's stream until then, and a driver whose stream is full blocks its caller.
+func TestDeviceNotifiesOnce(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{})
+	stream, ended := heldReceive(d)
+	for range 100 {
+		if err := d.e[0].Send(nil, 0, 1, 9, d.bytes(10), Standard); err != nil {
+			t.Fatal(err)
+		}
+		d.parked(1)
+		time.Sleep(50 * time.Microsecond)
+	}
+	if n := d.procs[1].Calls("Notify"); n > 2 {
+		t.Errorf("Notify has been called %d times for one copy", n)
+	}
+	stream.Release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if _, err := d.e[1].Recv(nil, 0, 0, 9, make([]byte, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.left()
+}
+
+// A caller that sleeps for one copy hears of its end while the next one, which is behind it, waits for a user's stream.
+func TestDeviceWakesForTheFirst(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{})
+	streams := [2]*acceltest.Stream{d.procs[1].Stream(0), d.procs[1].Stream(0)}
+	var rs [2]*Request
+	for i, stream := range streams {
+		stream.Hold()
+		to, _ := d.buffer(1, 0, 100)
+		to.Ordered, to.Stream = true, stream.Handle()
+		rs[i] = d.e[1].IrecvDevice(nil, 0, 0, int32(i), to)
+		d.e[0].Isend(nil, 0, 1, int32(i), d.bytes(100), Standard)
+	}
+	for both := false; !both; time.Sleep(100 * time.Microsecond) {
+		d.e[1].Iprobe(0, 0, 99, false) // so that it looks
+		d.e[1].lock()
+		a := d.e[1].links.transfers.accel
+		both = a != nil && len(a.under) == 2
+		d.e[1].unlock()
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := rs[0].Wait()
+		ended <- err
+	}()
+	d.parked(1)
+	streams[0].Release()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(hangs / 8):
+		t.Error("the caller sleeps on")
+	}
+	streams[1].Release()
+	if _, err := d.wait(rs[1]); err != nil {
+		t.Error(err)
+	}
+	d.left()
+}
+
+// lateRinger is a driver whose notices come when the test says so.
+type lateRinger struct {
+	*acceltest.Process
+	mu  sync.Mutex
+	fds []int
+}
+
+func (l *lateRinger) Notify(_ int, fd int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fds = append(l.fds, fd)
+	return nil
+}
+
+// asked is what Notify has been told.
+func (l *lateRinger) asked() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fds
+}
+
+// A notice may come after the engine has ended: the copy is over a moment before. It is not written into a descriptor
+// that is another file's by then.
+func TestDeviceLateNotice(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{})
+	late := &lateRinger{Process: d.procs[1]}
+	stream := d.procs[1].Stream(0)
+	to, _ := d.buffer(1, 0, 100)
+	to.Driver, to.Ordered, to.Stream = late, true, stream.Handle()
+	stream.Hold()
+	r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+	d.e[0].Isend(nil, 0, 1, 3, d.bytes(100), Standard)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Wait()
+		ended <- err
+	}()
+	for len(late.asked()) == 0 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	stream.Release()
+	for over := false; !over; {
+		select {
+		case err := <-ended:
+			if over = true; err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(time.Millisecond): // it is woken by something else
+			d.e[0].Isend(nil, 0, 1, 9, nil, Standard)
+		}
+	}
+	d.left()
+	own := -1
+	for range 50 {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if fd == late.fds[0] {
+			own = fd
+		}
+	}
+	for _, fd := range late.asked() {
+		unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+	if own >= 0 {
+		if n, _ := unix.Read(own, make([]byte, 8)); n > 0 {
+			t.Error("the notice has gone into another file")
+		}
+	}
+}
+
+// A caller that sleeps for a copy hears of its end also where the driver, whose device has failed, gives no notice.
+func TestDeviceWithoutNotice(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{})
+	late := &lateRinger{Process: d.procs[1]}
+	stream := d.procs[1].Stream(0)
+	to, _ := d.buffer(1, 0, 100)
+	to.Driver, to.Ordered, to.Stream = late, true, stream.Handle()
+	stream.Hold()
+	d.procs[1].Fail("CopyEnd", 1)
+	r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+	d.e[0].Isend(nil, 0, 1, 3, d.bytes(100), Standard)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Wait()
+		ended <- err
+	}()
+	for len(late.asked()) == 0 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	stream.Release()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrDevice) {
+			t.Error(err)
+		}
+	case <-time.After(hangs / 8):
+		t.Fatal("the caller sleeps on")
+	}
+	for _, fd := range late.asked() {
+		unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 	d.left()
 }

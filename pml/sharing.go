@@ -500,9 +500,7 @@ func (o *deviceOp) pull(t *transfer, addr uint64, here *accel.Buffer, b *borrowe
 	a, device := o.a, o.b.Memory.Device
 	err := o.order()
 	if err == nil && here != nil && here.Ordered {
-		if err = a.driver.After(device, here.Stream); err != nil {
-			err = streamError("waiting for", here.Stream, err)
-		}
+		err = a.follow(device, here.Stream)
 	}
 	if err == nil {
 		err = a.start(o, device, o.b.Addr, addr, t.rcv.Left(), func(err error) {

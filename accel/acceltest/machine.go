@@ -57,7 +57,7 @@ func (m *Machine) Process() *Process {
 	defer m.mu.Unlock()
 	p := &Process{m: m, number: uint64(len(m.processes)), nextAddr: firstAddr, nextID: firstID, free: map[int64][]uint64{},
 		opens: map[openKey]*span{}, streams: map[uint64]*Stream{}, events: map[accel.Event]*copying{},
-		calls: map[string]int{}, fails: map[string][]int{}, died: make(chan struct{})}
+		calls: map[string]int{}, notices: map[*notice]bool{}, fails: map[string][]int{}, died: make(chan struct{})}
 	for d := range m.options.Devices {
 		p.library = append(p.library, m.newStream(p, d))
 		p.null = append(p.null, m.newStream(p, d))

@@ -28,7 +28,8 @@ type Process struct {
 	free     map[int64][]uint64 // addresses by size, the last freed at the end
 	opens    map[openKey]*span
 
-	library, null []*Stream // by device
+	library, null []*Stream        // by device
+	notices       map[*notice]bool // that are due
 	streams       map[uint64]*Stream
 	events        map[accel.Event]*copying
 	lastEvent     accel.Event
@@ -60,7 +61,8 @@ func (p *Process) Calls(method string) int {
 	return p.calls[method]
 }
 
-// Die ends the process: its copies do not go on, and its memory lives where another process has it open.
+// Die ends the process: its copies do not go on, and its memory lives where another process has it open. Notices that
+// are due are given, since a process that dies leaves no descriptor for which somebody waits.
 func (p *Process) Die() {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -68,6 +70,9 @@ func (p *Process) Die() {
 		return
 	}
 	close(p.died)
+	for n := range p.notices {
+		p.give(n)
+	}
 	for _, s := range slices.Clone(p.spans) {
 		p.drop(s)
 	}

@@ -214,10 +214,23 @@ func (p *Process) Notify(device int, fd int) error {
 	if err := p.enterDevice("Notify", device); err != nil {
 		return err
 	}
+	n := &notice{fd}
+	p.notices[n] = true
 	p.library[device].push(func() {
 		syscall.Write(fd, binary.NativeEndian.AppendUint64(nil, 1))
 	})
 	return nil
+}
+
+// notice is one that Notify has been asked for.
+type notice struct{ fd int }
+
+// give gives a notice, once. The caller holds the lock.
+func (p *Process) give(n *notice) {
+	if p.notices[n] {
+		delete(p.notices, n)
+		syscall.Write(n.fd, binary.NativeEndian.AppendUint64(nil, 1))
+	}
 }
 
 // userStream returns a stream by its handle; 0 is the one that each device has.

@@ -13,6 +13,9 @@ func NewBell(func()) (*Bell, error) { return nil, errors.New("eventset: this sys
 // FD is none.
 func (b *Bell) FD() int { return -1 }
 
+// Expect does nothing.
+func (b *Bell) Expect() {}
+
 // Ring does nothing, and Await does not wait.
 func (b *Bell) Ring() {}
 
