@@ -1,6 +1,7 @@
 package pml
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 	"testing"
@@ -205,6 +206,36 @@ func TestDeviceLateNotice(t *testing.T) {
 			t.Error("the notice has gone into another file")
 		}
 	}
+}
+
+// Two ranks of one process with a device each: the copy of a message waits for the sender's stream, which is one of the
+// sender's device, also where it is that of number 0, which each device has.
+func TestDeviceStreamOfOtherDevice(t *testing.T) {
+	d := newDeviceRanksOf(t, 2, acceltest.Options{}, true)
+	for _, size := range []int64{100, 50_000} {
+		from, _ := d.buffer(0, 0, size)
+		to, _ := d.buffer(1, 1, size)
+		from.Ordered = true
+		want := d.bytes(size)
+		kernels := d.procs[0].NullStream(0)
+		kernels.Hold()
+		kernels.Launch(func() { d.procs[0].Write(from.Addr, want) })
+		s, r := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard), d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+		time.Sleep(time.Millisecond) // in which too much could happen
+		kernels.Release()
+		for _, q := range []*Request{s, r} {
+			if _, err := d.wait(q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(d.read(1, to), want) {
+			t.Errorf("%d bytes were copied before the sender's kernel had written them", size)
+		}
+	}
+	if n := d.procs[0].Calls("Open"); n != 0 {
+		t.Errorf("the process has opened its own memory %d times", n)
+	}
+	d.left()
 }
 
 // A caller that sleeps for a copy hears of its end also where the driver, whose device has failed, gives no notice.

@@ -50,7 +50,9 @@ type share struct {
 	id      uint64 // likewise: the sender's number of it
 	asked   bool   // likewise: a Handle is to come
 	at      uint64 // likewise: where it is in the allocation
-	syncs   bool   // of a send: it wants pinned memory to wait for the user's stream
+	located bool   // of a send: it has been asked where it is
+	here    bool   // likewise: by a receiver in this process
+	syncs   bool   // likewise: it wants pinned memory to wait for the user's stream
 	lent    *lent  // likewise: of which the receiver copies it
 	direct  uint64 // likewise: its number in direct; 0: none
 }
@@ -173,10 +175,11 @@ func (ts *transfers) onHandleReq(p *peer, h *wire.Header) {
 		o := t.r.device()
 		t.snd.OnHandleReq(h.Key)
 		o.reading.byKey = h.Len == wantsRead
+		o.share.located, o.share.here = true, !o.reading.byKey && h.Addr == identity(o.b.Driver)
 		switch {
-		case !o.reading.byKey && h.Addr == identity(o.b.Driver): // one stream after the other: the copy waits for the user's by itself
-			o.answerHere(t)
-		case o.b.Ordered:
+		case o.share.here && (!o.b.Ordered || int(h.Tag) == o.b.Memory.Device):
+			o.answerHere(t, o.b) // one stream after the other: the copy waits for the user's by itself
+		case o.b.Ordered: // the receiver's device, or process, has no such stream
 			o.share.syncs = true
 			if b := o.a.out.small.take(o); b != nil {
 				o.sync(b)
@@ -187,9 +190,10 @@ func (ts *transfers) onHandleReq(p *peer, h *wire.Header) {
 	}
 }
 
-// answerHere tells a receiver in this process where the message is. It copies in the library's stream of its device.
-func (o *deviceOp) answerHere(t *transfer) {
-	o.share.direct = lendDirect(o.b, t.snd.To())
+// answerHere tells a receiver in this process that the message is in b. It copies in the library's stream of its
+// device.
+func (o *deviceOp) answerHere(t *transfer, b accel.Buffer) {
+	o.share.direct = lendDirect(b, t.snd.To())
 	t.peer.sendControl(wire.Header{Kind: wire.Handle, Flags: wire.Urgent, Key: t.snd.To(), Tag: reachedHere,
 		ID: o.share.direct})
 }
@@ -230,13 +234,19 @@ func (o *deviceOp) synced(err error) {
 	}
 }
 
-// answer tells the receiver where the message is.
+// answer tells the receiver where the message is, which is there.
 func (o *deviceOp) answer() {
 	if o.reading.byKey {
 		o.answerRead()
 		return
 	}
 	t, m := o.r.transfer, o.b.Memory
+	if o.share.here {
+		b := o.b
+		b.Ordered = false
+		o.answerHere(t, b)
+		return
+	}
 	s := t.peer.sharing()
 	if l := s.find(m.ID); l != nil {
 		o.lend(l, nil)
@@ -356,7 +366,7 @@ func (o *deviceOp) askWhere(t *transfer) bool {
 	}
 	o.share.asked = true
 	p.sendControl(wire.Header{Kind: wire.HandleReq, Flags: wire.Urgent, ID: o.share.id, Key: t.id,
-		Addr: identity(o.b.Driver)})
+		Addr: identity(o.b.Driver), Tag: int32(o.b.Memory.Device)})
 	return true
 }
 

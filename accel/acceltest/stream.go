@@ -35,6 +35,9 @@ func (p *Process) Stream(device int) *Stream {
 	return s
 }
 
+// NullStream is the stream that a device has from the beginning, of number 0.
+func (p *Process) NullStream(device int) *Stream { return p.null[device] }
+
 // Handle is the number by which a driver knows the stream.
 func (s *Stream) Handle() uint64 { return s.handle }
 
@@ -217,7 +220,9 @@ func (p *Process) Notify(device int, fd int) error {
 	n := &notice{fd}
 	p.notices[n] = true
 	p.library[device].push(func() {
-		syscall.Write(fd, binary.NativeEndian.AppendUint64(nil, 1))
+		p.m.mu.Lock()
+		defer p.m.mu.Unlock()
+		p.give(n)
 	})
 	return nil
 }
