@@ -3,13 +3,17 @@ package pml
 import (
 	"bytes"
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // heldReceive is a receive at rank 1 whose message has come, and whose copy waits for a kernel on stream. A caller
@@ -236,6 +240,80 @@ func TestDeviceStreamOfOtherDevice(t *testing.T) {
 		t.Errorf("the process has opened its own memory %d times", n)
 	}
 	d.left()
+}
+
+// deviceVictim is an engine on a testNet, and a hostile peer, which is the test.
+type deviceVictim struct {
+	t       *testing.T
+	net     *testNet
+	e       *Engine
+	machine *acceltest.Machine
+	p       *acceltest.Process
+}
+
+func newDeviceVictim(t *testing.T, o netOptions) *deviceVictim {
+	watchdog(t)
+	shrinkStaging(t)
+	v := &deviceVictim{t: t, machine: acceltest.New(acceltest.Options{})}
+	v.p = v.machine.Process()
+	o.ranks, o.eagerMax, o.fragMax, o.unexpectedMax = 2, 8<<10, 4<<10, 1<<20
+	v.net = newTestNet(o)
+	v.net.hostile = true
+	for _, d := range v.net.devices {
+		d.caps.SameHost = true
+	}
+	v.e = v.net.engines[0]
+	return v
+}
+
+// gets has the victim get a packet.
+func (v *deviceVictim) gets(h wire.Header) {
+	w := [2]int{1, 0}
+	v.net.wires[w] = append(v.net.wires[w], transport.Packet{Peer: 1, Header: h})
+	v.net.deliver(0, math.MaxInt)
+}
+
+// failed is why the peer has been given up.
+func (v *deviceVictim) failed() error {
+	v.e.lock()
+	defer v.e.unlock()
+	return v.e.links.peers[1].err
+}
+
+// number is that of the one transfer.
+func (v *deviceVictim) number() (id uint64) {
+	v.e.lock()
+	defer v.e.unlock()
+	for t := range v.e.links.transfers.values() {
+		id = t.id
+	}
+	return id
+}
+
+// A receiver asks once where a message is, whatever it has asked for in between.
+func TestHostileAsksWhereAgain(t *testing.T) {
+	v := newDeviceVictim(t, netOptions{})
+	v.net.linkAll()
+	m, err := v.p.Alloc(0, 40_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.e.IsendDevice(nil, 0, 1, 3, accel.Buffer{Driver: v.p, Memory: m, Addr: m.Base, Len: 40_000}, Standard)
+	v.net.work(0)
+	id := v.number()
+	v.gets(wire.Header{Kind: wire.HandleReq, ID: id, Key: 1})
+	v.gets(wire.Header{Kind: wire.CTS, ID: id, Key: 1, Len: 1})
+	v.gets(wire.Header{Kind: wire.HandleReq, ID: id, Key: 1})
+	if v.failed() == nil {
+		t.Error("it may ask again")
+	}
+	v.net.close()
+	if err := v.p.Free(m); err != nil {
+		t.Error(err)
+	}
+	if left := v.machine.Left(); left != "" {
+		t.Error(left)
+	}
 }
 
 // A caller that sleeps for a copy hears of its end also where the driver, whose device has failed, gives no notice.

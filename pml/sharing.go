@@ -169,7 +169,7 @@ func (ts *transfers) onHandleReq(p *peer, h *wire.Header) {
 	case t == nil:
 	case t.r.device() == nil:
 		p.breaks("it asked where in device memory a message is that is in none")
-	case t.snd.Asked():
+	case t.snd.Asked() || t.r.device().share.located:
 		p.breaks("it asked again for a message that it has asked for")
 	default:
 		o := t.r.device()
