@@ -316,6 +316,49 @@ func TestHostileAsksWhereAgain(t *testing.T) {
 	}
 }
 
+// A peer that says that it cannot send a message, before this rank could have asked for it, is given up.
+func TestHostileBreaksTooEarly(t *testing.T) {
+	v := newDeviceVictim(t, netOptions{})
+	defer v.net.close()
+	gate := make(chan error)
+	v.net.gates[[2]int{0, 1}] = gate // no engine connects yet
+	r := v.e.Irecv(nil, 0, 1, 3, make([]byte, 5000))
+	v.gets(wire.Header{Kind: wire.RTS, ID: 7, Tag: 3, Len: 5000})
+	v.gets(wire.Header{Kind: wire.Broken, Key: v.number()})
+	v.net.mu.Lock()
+	delete(v.net.gates, [2]int{0, 1})
+	v.net.mu.Unlock()
+	close(gate)
+	v.net.awaitConnects()
+	v.net.work(0)
+	if _, err := r.Wait(); err == nil {
+		t.Error("it has been received")
+	}
+}
+
+// A message that is fetched before it is matched, since its sender's caller waits, may not come: its sender cannot read
+// it. Then that is the result of the receive that matches it.
+func TestDeviceBrokenBeforeItIsMatched(t *testing.T) {
+	v := newDeviceVictim(t, netOptions{noGet: true})
+	defer v.net.close()
+	v.net.linkAll()
+	for i := range uint64(3) {
+		v.gets(wire.Header{Kind: wire.RTS, Flags: wire.Blocking | wire.Device, ID: 7 + i, Tag: 3, Len: 50})
+		v.e.lock()
+		v.e.links.letSendersGoOn(nil)
+		v.e.unlock()
+		v.gets(wire.Header{Kind: wire.Broken, Key: v.number()})
+		r := v.e.Irecv(nil, 0, 1, 3, make([]byte, 50))
+		v.net.work(0)
+		if done, _, err := r.Test(); !done || !errors.Is(err, ErrDevice) {
+			t.Errorf("the receive of a message that is broken: done %v, %v", done, err)
+		}
+		if err := v.failed(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A caller that sleeps for a copy hears of its end also where the driver, whose device has failed, gives no notice.
 func TestDeviceWithoutNotice(t *testing.T) {
 	d := newDeviceRanks(t, 2, acceltest.Options{})

@@ -233,6 +233,8 @@ func (l *linkPath) fetched(r *Request) {
 	switch {
 	case dropped:
 		l.release(u)
+	case to == nil && u.peer.err == nil:
+		u.broken = err // for who receives it
 	case to == nil:
 	case err != nil:
 		l.release(u)

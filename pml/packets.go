@@ -214,7 +214,7 @@ func (l *linkPath) release(u *unexpected) {
 		l.early -= l.store.Drop(&u.Unexpected)
 	}
 	l.store.Release(&u.Unexpected)
-	u.peer, u.taken, u.early = nil, false, notEarly
+	u.peer, u.taken, u.early, u.broken = nil, false, notEarly, nil
 	if l.store.Bytes <= int64(l.store.Pool.Keep) {
 		u.next, l.spare = l.spare, u
 	}
@@ -226,6 +226,11 @@ func (l *linkPath) deliver(r *Request, u *unexpected) {
 	r.status = Status{Source: p.rank, Tag: u.m.Tag}
 	if u.early == earlyUnder {
 		u.to = r
+		return
+	}
+	if err := u.broken; err != nil {
+		l.release(u)
+		l.e.complete(r, err)
 		return
 	}
 	l.matched(u)

@@ -69,6 +69,8 @@ type unexpected struct {
 	taken bool  // by a matched probe
 	early early // it is fetched before it is matched
 
+	broken error // it has not come, and its sender has said that it cannot send it
+
 	to           *Request    // of one that is being fetched: the receive that has matched it; it has left the table
 	next         *unexpected // free list
 	older, newer *unexpected // in peer.asked ⇔ ID != 0 and the table's or a probe's

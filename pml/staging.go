@@ -200,6 +200,8 @@ func (ts *transfers) onBroken(p *peer, h *wire.Header) {
 	case t == nil: // over: the copy of the other end was ahead of what is wanted
 	case t.rcv.ReadUnderWay() || t.rcv.Back().OK:
 		p.breaks("it cannot send a message that it has let this rank read")
+	case p.link == nil: // t is in starters
+		p.breaks("it cannot send a message that nobody has asked for")
 	default:
 		t.rcv.Abandon()
 		t.r.status.Bytes = 0
