@@ -359,6 +359,29 @@ func TestDeviceBrokenBeforeItIsMatched(t *testing.T) {
 	}
 }
 
+// A receiver of device memory ends a message when it has the bytes. The sender's buffer is the link's as long as that
+// reads it.
+func TestDeviceReceiverEndsWhatIsLent(t *testing.T) {
+	v := newDeviceVictim(t, netOptions{noGet: true, lends: true})
+	defer v.net.close()
+	v.net.linkAll()
+	s := v.e.Isend(nil, 0, 1, 3, make([]byte, 20_000), Standard)
+	v.net.work(0)
+	id := v.number()
+	v.gets(wire.Header{Kind: wire.Ask, ID: id, Key: 1, Tag: 1, Len: 20_000})
+	v.net.lent[[2]int{0, 1}] = true
+	v.gets(wire.Header{Kind: wire.FIN, ID: id})
+	if done, _, err := s.Test(); done || err != nil {
+		t.Fatal("the send is done while the link reads its buffer: ", err)
+	}
+	v.net.lent[[2]int{0, 1}] = false
+	v.net.work(0)
+	v.net.work(0)
+	if done, _, err := s.Test(); !done || err != nil {
+		t.Error("the send is not done: ", err)
+	}
+}
+
 // A caller that sleeps for a copy hears of its end also where the driver, whose device has failed, gives no notice.
 func TestDeviceWithoutNotice(t *testing.T) {
 	d := newDeviceRanks(t, 2, acceltest.Options{})

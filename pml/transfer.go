@@ -555,6 +555,10 @@ func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 	case t == nil:
 	case t.snd.WriteUnderWay() > 0 || !t.snd.GetsFIN():
 		p.breaks("it acknowledged a message that it has not got")
+	case t.snd.Lent() && t.r.pieces == nil && p.zcopy != nil && p.zcopy.Reads():
+		t.snd.OnEarlyFIN()
+		ts.l.worklist.set(jobStream, t, true) // for streamed
+		ts.l.worklist.stall(p)
 	default:
 		ts.onSender(t, t.snd.OnFIN())
 	}

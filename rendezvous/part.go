@@ -34,9 +34,16 @@ func (r *Receiver) Over() Action {
 
 // OnAsk is called when the receiver asks for a part.
 func (s *Sender) OnAsk(h *wire.Header) Action {
+	s.parts = s.parts || s.alone
 	s.alone = false
 	return s.OnCTS(h)
 }
+
+// Lent reports whether the link may read what it has been given of the message, also when FIN has come.
+func (s *Sender) Lent() bool { return s.parts }
+
+// OnEarlyFIN is OnFIN while the link may read parts of the message: OnReleased completes it.
+func (s *Sender) OnEarlyFIN() { s.end, s.alone = s.next, true }
 
 // OnHandleReq is called when the receiver, whose number of its end is to, asks where the message is.
 func (s *Sender) OnHandleReq(to uint64) {

@@ -18,6 +18,7 @@ type Sender struct {
 	piece int64  // of one fragment
 	gen   int32  // of the last CTS
 	alone bool   // the link says when it has let go of a stream, for which there is no FIN
+	parts bool   // the link says so, and there is a FIN
 
 	put writing
 }
