@@ -382,6 +382,32 @@ func TestDeviceReceiverEndsWhatIsLent(t *testing.T) {
 	}
 }
 
+// Two ranks that each start a persistent send of a short message, and wait for it before they receive, go on.
+func TestDeviceKeptShortSends(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{Delay: 50 * time.Microsecond})
+	var wg sync.WaitGroup
+	for rank := range 2 {
+		from, _ := d.buffer(rank, 0, 300)
+		to, _ := d.buffer(rank, 1, 300)
+		s := d.e[rank].PrepareSendDevice(nil, 0, 1-rank, 3, from, Standard)
+		wg.Go(func() {
+			for range 5 {
+				if err := s.StartDevice(); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Wait(); err != nil {
+					t.Error(err)
+				}
+				if _, err := d.e[rank].IrecvDevice(nil, 0, 1-rank, 3, to).Wait(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	d.left()
+}
+
 // A caller that sleeps for a copy hears of its end also where the driver, whose device has failed, gives no notice.
 func TestDeviceWithoutNotice(t *testing.T) {
 	d := newDeviceRanks(t, 2, acceltest.Options{})
