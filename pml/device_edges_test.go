@@ -382,6 +382,31 @@ func TestDeviceReceiverEndsWhatIsLent(t *testing.T) {
 	}
 }
 
+// A persistent request whose memory has been freed since it was made is not started.
+func TestDeviceKeptIsFreed(t *testing.T) {
+	d := newDeviceRanks(t, 1, acceltest.Options{})
+	m, err := d.procs[0].Alloc(0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := accel.Buffer{Driver: d.procs[0], Memory: m, Addr: m.Base, Len: 1000}
+	s, r := d.e[0].PrepareSendDevice(nil, 0, 0, 3, b, Standard), d.e[0].PrepareRecvDevice(nil, 0, 0, 3, b)
+	if err := d.procs[0].Free(m); err != nil {
+		t.Fatal(err)
+	}
+	d.buffer(0, 0, 900) // at its address
+	for _, q := range []*Request{s, r} {
+		if err := q.StartDevice(); err != nil {
+			t.Fatal(err)
+		}
+		q.Cancel()
+		if _, err := d.wait(q); !errors.Is(err, transport.ErrNoMemory) {
+			t.Errorf("a request with freed memory: %v", err)
+		}
+	}
+	d.left()
+}
+
 // Two ranks that each start a persistent send of a short message, and wait for it before they receive, go on.
 func TestDeviceKeptShortSends(t *testing.T) {
 	d := newDeviceRanks(t, 2, acceltest.Options{Delay: 50 * time.Microsecond})

@@ -2,8 +2,10 @@ package pml
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // Persistent requests for messages in device memory. Each start is a message like one of IsendDevice or IrecvDevice.
@@ -44,6 +46,9 @@ func (r *Request) StartDevice() error {
 	k := r.keep
 	e.unlock() // pinning takes long; a second Start at this moment is the caller's mistake
 	a, err := e.useAccelerator(k.device.Driver)
+	if err == nil {
+		err = lives(k.device)
+	}
 	e.lock()
 	defer e.unlock()
 	if r.state != stIdle {
@@ -56,5 +61,19 @@ func (r *Request) StartDevice() error {
 		r.buf.Len, r.announce = int(k.device.Len), true
 	}
 	e.startDevice(r, a, *k.device, err)
+	return nil
+}
+
+// lives reports that the memory of b has been freed since the request was made: a copy would fail, or would go into
+// what lies there now.
+func lives(b *accel.Buffer) error {
+	m, err := b.Driver.Query(b.Addr)
+	switch {
+	case err != nil:
+		return deviceError("asking for the memory of the request", err)
+	case m.Kind != accel.OnBoard || m.ID != b.Memory.ID:
+		return fmt.Errorf("%w: the device memory at %#x of the request has been freed; make another request",
+			transport.ErrNoMemory, b.Addr)
+	}
 	return nil
 }
