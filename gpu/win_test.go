@@ -802,3 +802,30 @@ func TestWinLeft(t *testing.T) {
 		t.Error(left)
 	}
 }
+
+// A rank that cannot pin memory for a message asks no other one for a part in it.
+func TestWinCannotPin(t *testing.T) {
+	m := newMachine(t, acceltest.Options{NotShared: true})
+	drivers := []*acceltest.Process{m.Process(), m.Process()}
+	useDriver(t, drivers[0])
+	run(t, 2, func(c *mpi.Comm) {
+		r := rank{c, drivers[c.Rank()], 0}
+		mem, window := alloc[byte](r, 100), Slice[byte]{}
+		if r.Rank() == 1 {
+			window = mem
+		}
+		w := ok(WinCreate(c, window))
+		if r.Rank() == 0 {
+			must(w.Lock(1, mpi.Shared))
+			for _, call := range []func() error{func() error { return w.PutSlice(mem, 1, 0) },
+				func() error { return w.GetSlice(mem, 1, 0) }} {
+				r.d.Fail("Pin", 1)
+				isError(call(), mpi.ErrDevice, "gpu.")
+				must(w.Flush(1))
+			}
+			must(w.Unlock(1))
+		}
+		must(w.Free())
+		free(mem)
+	})
+}

@@ -39,20 +39,28 @@ type Data struct {
 // useDevice has the window be one over device memory.
 func (s *sharing) useDevice() *agree.Veto {
 	a := s.spec.Accel
-	if a.Mem.Len > 0 {
-		if err := s.w.group.Engine.UseDevice(a.Mem.Driver); err != nil {
-			no := &agree.Veto{Class: mpierr.ClassOf(err), Text: err.Error()}
-			if no.Class == mpierr.ErrRequest { // the transport
-				no.Class = mpierr.ErrUnavailable
-			}
-			return no
-		}
+	if class, err := s.w.canMove(a.Mem); err != nil {
+		return &agree.Veto{Class: class, Text: err.Error()}
 	}
 	s.alone(nil)
 	s.w.near[s.w.group.Rank].count = 0 // for the CPU
 	a.count = s.spec.Count
 	s.w.accel = a
 	return nil
+}
+
+// canMove reports why no message can be in b.
+func (w *Window) canMove(b accel.Buffer) (class, err error) {
+	if b.Len == 0 {
+		return nil, nil
+	}
+	if err = w.group.Engine.UseDevice(b.Driver); err == nil {
+		return nil, nil
+	}
+	if class = mpierr.ClassOf(err); class == mpierr.ErrRequest { // the transport
+		class = mpierr.ErrUnavailable
+	}
+	return class, err
 }
 
 // servedOnDevice is served of such a window.
@@ -107,6 +115,9 @@ func (w *Window) PutData(ctx context.Context, op string, rank int, at int64, n i
 	if err != nil || len(src.Host) == 0 && src.Device.Len == 0 {
 		return err
 	}
+	if class, err := w.canMove(src.Device); err != nil { // before the rank waits for the elements
+		return w.fail(op, class, rank, "%w", err)
+	}
 	want := rma.Request{Kind: rma.PutAlone, At: at, N: int64(n), Slot: w.slot(tagElements)}
 	sent, err := w.announce(ctx, op, rank, far, &want)
 	if !sent {
@@ -129,6 +140,9 @@ func (w *Window) GetData(ctx context.Context, op string, rank int, at int64, n i
 	_, far, err := w.Operation(ctx, op, rank, at, n)
 	if err != nil || len(dst.Host) == 0 && dst.Device.Len == 0 {
 		return err
+	}
+	if class, err := w.canMove(dst.Device); err != nil { // before the rank sends the elements
+		return w.fail(op, class, rank, "%w", err)
 	}
 	e, from := w.group.Engine, w.group.ToWorld(rank)
 	want := rma.Request{Kind: rma.Get, At: at, N: int64(n), Slot: w.slot(tagAnswers)}
