@@ -190,6 +190,10 @@ func checkLabel(pidfd int, h *handle) error {
 		return fmt.Errorf("pidfd_getfd of process %d: %w", h.owner.pid, err)
 	}
 	defer unix.Close(fd)
+	// Only a file of memory has seals. Other files have these bytes by chance or by design, and some block their reader.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil {
+		return errFreed
+	}
 	var label [labelSize]byte
 	if n, err := unix.Pread(fd, label[:], 0); err != nil || n != len(label) || label != h.secret {
 		return errFreed
