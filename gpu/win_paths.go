@@ -68,7 +68,6 @@ type mapping struct {
 	ok     bool
 	base   uint64 // where the rank's elements begin here, if ok
 	opened uint64 // what Open has returned; 0: nothing
-	near   *exposure
 }
 
 // rankCopy is a copy that is under way.
@@ -76,58 +75,13 @@ type rankCopy struct {
 	copying
 	rank    int
 	through stage
-	to      []byte    // where the caller wants what comes to through; nil: nothing comes
-	near    *exposure // which it touches; nil: none
+	to      []byte // where the caller wants what comes to through; nil: nothing comes
 }
 
 // exposure is memory of this process that a window has.
 type exposure struct {
 	key [16]byte // by which a rank that is told it finds the memory, if it is of the same process
 	mem accel.Buffer
-
-	// exposed.mu guards what follows. A rank that fails has others free their windows while some do not, whose copies
-	// touch the memory until they are over.
-	copies map[*paths]int // under way, of ranks of this process
-	ended  bool           // no copy begins any more
-	over   chan struct{}  // closed when nothing touches mem any more
-}
-
-// enter notes a copy of p that is about to begin. It reports whether it may.
-func (e *exposure) enter(p *paths) bool {
-	if e == nil {
-		return true
-	}
-	exposed.mu.Lock()
-	defer exposed.mu.Unlock()
-	if e.ended {
-		return false
-	}
-	if e.copies == nil {
-		e.copies = map[*paths]int{}
-	}
-	e.copies[p]++
-	return true
-}
-
-// leave notes the end of the copy.
-func (e *exposure) leave(p *paths) {
-	if e == nil {
-		return
-	}
-	exposed.mu.Lock()
-	defer exposed.mu.Unlock()
-	if e.copies[p]--; e.copies[p] == 0 {
-		delete(e.copies, p)
-	}
-	e.rest()
-}
-
-// rest is called with the lock.
-func (e *exposure) rest() {
-	if e.ended && len(e.copies) == 0 {
-		delete(exposed.all, e.key)
-		close(e.over)
-	}
 }
 
 // exposed are the exposures of the windows of this process.
@@ -145,7 +99,7 @@ func (p *paths) expose(of *allocation, b accel.Buffer) *mpi.Error {
 		}
 		return nil
 	}
-	own := &exposure{mem: b, over: p.released}
+	own := &exposure{mem: b}
 	rand.Read(own.key[:]) // never fails
 	exposed.mu.Lock()
 	defer exposed.mu.Unlock()
@@ -164,35 +118,14 @@ func (p *paths) expose(of *allocation, b accel.Buffer) *mpi.Error {
 func (p *paths) release() {
 	exposed.mu.Lock()
 	defer exposed.mu.Unlock()
-	if p.own == nil {
-		close(p.released)
-		return
+	if p.own != nil {
+		delete(exposed.all, p.own.key)
 	}
-	p.own.ended = true
-	p.own.rest()
-}
-
-// settleLeft waits for the copies from and to an allocation that a window has had. Their ranks may wait for nothing any
-// more.
-func (of *allocation) settleLeft() {
-	var all []func()
-	exposed.mu.Lock()
-	for _, e := range exposed.all {
-		if e.ended && e.mem.Driver == of.driver && e.mem.Memory.ID == of.memory.ID {
-			for p := range e.copies {
-				all = append(all, func() { p.settleSome(func(k rankCopy) bool { return k.near == e }, math.MaxInt) })
-			}
-		}
-	}
-	exposed.mu.Unlock()
-	for _, settle := range all {
-		settle()
-	}
+	close(p.released)
 }
 
 // endUse has nobody use an allocation any more, unless a window or a collective call has it.
 func (of *allocation) endUse() *mpi.Error {
-	of.settleLeft()
 	exposed.mu.Lock()
 	defer exposed.mu.Unlock()
 	for _, e := range exposed.all {
@@ -349,7 +282,7 @@ func (p *paths) find(t *tellRank, want int) mapping {
 	near := exposed.all[t.key]
 	exposed.mu.Unlock()
 	if near != nil && near.mem.Driver == p.driver && near.mem.Len == t.bytes {
-		if m.base, m.near, m.ok = near.mem.Addr, near, true; want == mpi.Undefined {
+		if m.base, m.ok = near.mem.Addr, true; want == mpi.Undefined {
 			m.device = near.mem.Memory.Device
 		}
 		return m
@@ -388,9 +321,6 @@ func (p *paths) deviceOf(pci string) (int, bool) {
 // errFreed is for an operation that another goroutine's Free has overtaken.
 var errFreed = mpierr.New("", mpi.ErrComm, "another goroutine has called Free meanwhile; use the window before Free")
 
-// errLeft is for an operation at a rank of this process that has ended the window.
-var errLeft = mpierr.New("", mpi.ErrComm, "the rank has called Free, which has failed there; use no window after that")
-
 // make starts the copies of o from or to a rank's elements from element at on. made: it has. Otherwise the rank is to
 // be asked, since it has told of less memory than it has.
 func (p *paths) make(o *operation, m mapping, rank int, at int64) (made bool, err error) {
@@ -404,37 +334,30 @@ func (p *paths) make(o *operation, m mapping, rank int, at int64) (made bool, er
 		return true, nil
 	case off > p.ranks[rank].told.bytes-n:
 		return false, nil
-	case !m.near.enter(p):
-		return false, errLeft
-	case n > chunk && o.device.Len == 0:
+	case o.device.Len > 0:
+		err = p.copyDevice(o, m.device, rank, m.base+uint64(off))
+	case n > chunk:
 		err = p.copyLong(o, m.device, m.base+uint64(off))
-		m.near.leave(p)
-		return true, err
-	}
-	k := rankCopy{rank: rank, near: m.near}
-	if o.device.Len > 0 {
-		err = p.copyDevice(o, k, m.device, m.base+uint64(off))
-	} else {
-		err = p.copyShort(o, k, m.device, m.base+uint64(off))
+	default:
+		err = p.copyShort(o, m.device, rank, m.base+uint64(off))
 	}
 	return true, err
 }
 
 // copyDevice copies device memory.
-func (p *paths) copyDevice(o *operation, k rankCopy, device int, addr uint64) error {
+func (p *paths) copyDevice(o *operation, device, rank int, addr uint64) error {
+	if err := after(o.device); err != nil {
+		return err
+	}
 	dst, src := addr, o.device.Addr
 	if !o.put {
 		dst, src = src, dst
 	}
-	err := after(o.device)
-	if err == nil {
-		k.copying, err = startCopy(p.driver, device, dst, src, o.device.Len)
-	}
+	c, err := startCopy(p.driver, device, dst, src, o.device.Len)
 	if err != nil {
-		k.near.leave(p)
 		return err
 	}
-	p.began(k)
+	p.began(rankCopy{copying: c, rank: rank})
 	return before(o.device)
 }
 
@@ -452,13 +375,12 @@ func (p *paths) copyLong(o *operation, device int, addr uint64) error {
 }
 
 // copyShort copies memory of the host through pinned memory, which is the copy's until settle.
-func (p *paths) copyShort(o *operation, k rankCopy, device int, addr uint64) error {
+func (p *paths) copyShort(o *operation, device, rank int, addr uint64) error {
 	through, bad := take(p.driver, int64(len(o.host)))
 	if bad != nil {
-		k.near.leave(p)
 		return bad
 	}
-	k.through = through
+	k := rankCopy{rank: rank, through: through}
 	dst, src := addr, addressOf(through.mem)
 	if o.put {
 		copy(through.mem, o.host)
@@ -469,7 +391,6 @@ func (p *paths) copyShort(o *operation, k rankCopy, device int, addr uint64) err
 	var err error
 	if k.copying, err = startCopy(p.driver, device, dst, src, int64(len(o.host))); err != nil {
 		through.giveBack()
-		k.near.leave(p)
 		return err
 	}
 	p.began(k)
@@ -527,7 +448,6 @@ func (p *paths) settleSome(meant func(rankCopy) bool, most int) {
 			copy(k.to, k.through.mem)
 		}
 		k.through.giveBack()
-		k.near.leave(p)
 		if err != nil {
 			p.fails(k.rank, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -725,82 +724,6 @@ func TestWinCreateDeviceFails(t *testing.T) {
 			p.UserFree(mem)
 		}
 	})
-}
-
-// A rank that has died has others free their windows while some do not. These copy no more to memory of this process
-// that a window has had, and it is freed when their copies are over.
-func TestWinLeft(t *testing.T) {
-	m := acceltest.New(acceltest.Options{Seed: 3, Delay: 20 * time.Millisecond})
-	d := m.Process()
-	useDriver(t, d)
-	var devices [3]transport.Device
-	where := mpi.Option(func(o *join.Options) {
-		o.Wrap = func(rank int, d transport.Device) transport.Device {
-			devices[rank] = d
-			return d
-		}
-	})
-	defer time.AfterFunc(hangs, func() { panic(t.Name() + " hangs") }).Stop()
-	var living sync.WaitGroup
-	living.Add(2)
-	var errs [3]error
-	var late error // of rank 0
-	mpi.RunLocal(3, func(c *mpi.Comm) (err error) {
-		r := rank{c, d, 0}
-		if r.Rank() != 1 {
-			defer living.Done()
-		}
-		defer func() {
-			if p := recover(); p != nil {
-				errs[r.Rank()] = fmt.Errorf("%s: %v", testLines(), p)
-			}
-		}()
-		for other := range 3 { // a link to each, which tells of the end
-			ok(mpi.Sendrecv(c, []byte{1}, other, 1, make([]byte, 1), other, 1))
-		}
-		mem := of(r, make([]byte, 100_000))
-		w := ok(WinCreate(c, mem))
-		switch r.Rank() {
-		case 0:
-			must(w.LockAll())
-			must(w.Put(message(100, 1), 2, 0)) // so that it knows where the memory is
-			must(w.Flush(2))
-			must(w.PutSlice(mem, 2, 0)) // which is slow
-			must(mpi.Send(c, []byte{0}, 2, 5))
-			ok(mpi.Recv(c, make([]byte, 1), 2, 5))
-			late = w.Put(message(100, 2), 2, 0)
-			w.UnlockAll()
-		case 1:
-			devices[1].Close()
-			living.Wait()
-			return errors.New("the rank has died")
-		case 2:
-			ok(mpi.Recv(c, make([]byte, 1), 0, 5))
-			check(w.Free() != nil, "Free of a window of a dead rank")
-			freeLater(mem)
-			fresh := of(r, make([]byte, 100_000))
-			check(fresh.Addr() == mem.Addr(), "other memory has the address %#x and not %#x", fresh.Addr(), mem.Addr())
-			must(mpi.Send(c, []byte{0}, 0, 5))
-			ok(mpi.Sendrecv(c, []byte{2}, 0, 6, make([]byte, 1), 0, 6))
-			same(contents(r, fresh), make([]byte, 100_000))
-			free(fresh)
-			return nil
-		}
-		ok(mpi.Sendrecv(c, []byte{2}, 2, 6, make([]byte, 1), 2, 6))
-		check(w.Free() != nil, "Free of a window of a dead rank")
-		freeLater(mem)
-		return nil
-	}, where)
-	drain()
-	if err := errors.Join(errs[:]...); err != nil {
-		t.Fatal(err)
-	}
-	if !errors.Is(late, mpi.ErrComm) {
-		t.Error("a rank that has ended the window was written to: ", late)
-	}
-	if left := m.Left(); strings.Contains(left, "under") {
-		t.Error(left)
-	}
 }
 
 // A rank that cannot pin memory for a message asks no other one for a part in it.
