@@ -748,35 +748,35 @@ func TestWindowErrors(t *testing.T) {
 				swap := func() error { _, err := win.CompareAndSwap(other, 0, 1, 2); return err }
 				const noEpoch = "no epoch is open; call Fence, Start, Lock or LockAll first"
 				epoch(win.Put(one, other, 0), "Put to OTHER on halo: "+noEpoch)
-				epoch(win.Get(one, other, 0), "Get to OTHER on halo: "+noEpoch)
-				epoch(win.Accumulate(Sum, one, other, 0), "Accumulate to OTHER on halo: "+noEpoch)
-				epoch(fetch(), "FetchOp to OTHER on halo: "+noEpoch)
-				epoch(swap(), "CompareAndSwap to OTHER on halo: "+noEpoch)
+				epoch(win.Get(one, other, 0), "Get from OTHER on halo: "+noEpoch)
+				epoch(win.Accumulate(Sum, one, other, 0), "Accumulate at OTHER on halo: "+noEpoch)
+				epoch(fetch(), "FetchOp at OTHER on halo: "+noEpoch)
+				epoch(swap(), "CompareAndSwap at OTHER on halo: "+noEpoch)
 				epoch(win.PutNotify(one, other, 0, 1), "PutNotify to OTHER on halo: "+noEpoch)
 				epoch(second(win.RPut(one, other, 0)), "RPut to OTHER on halo: "+noEpoch)
 				epoch(win.Unlock(other),
-					"Unlock to OTHER on halo: Lock has opened no epoch at OTHER; no epoch is open; call Lock first")
+					"Unlock at OTHER on halo: Lock has opened no epoch at OTHER; no epoch is open; call Lock first")
 				epoch(win.UnlockAll(),
 					"UnlockAll on halo: LockAll has opened no epoch; no epoch is open; call LockAll first")
 				epoch(win.Complete(), "Complete on halo: Start has opened no epoch; no epoch is open; call Start first")
 				epoch(win.Wait(), "Wait on halo: Post has opened no epoch; call Post first")
 				epoch(second(win.Test()), "Test on halo: Post has opened no epoch; call Post first")
 				epoch(win.Flush(other),
-					"Flush to OTHER on halo: neither Lock nor LockAll has opened an epoch at OTHER; no epoch is "+
+					"Flush at OTHER on halo: neither Lock nor LockAll has opened an epoch at OTHER; no epoch is "+
 						"open; call Lock or LockAll first")
 				epoch(win.FlushLocalAll(),
 					"FlushLocalAll on halo: neither Lock nor LockAll has opened an epoch; no epoch is open; call "+
 						"Lock or LockAll first")
-				epoch(win.Lock(other, 9), "Lock to OTHER on halo: 9 is no kind of lock; use Shared or Exclusive")
+				epoch(win.Lock(other, 9), "Lock at OTHER on halo: 9 is no kind of lock; use Shared or Exclusive")
 				must(win.Lock(me, Shared))
 				epoch(win.Put(one, other, 0),
 					"Put to OTHER on halo: OTHER is not locked; Lock has opened an epoch at ME; call Lock for this "+
 						"rank too")
 				epoch(win.Flush(other),
-					"Flush to OTHER on halo: OTHER is not locked; Lock has opened an epoch at ME; call Lock for "+
+					"Flush at OTHER on halo: OTHER is not locked; Lock has opened an epoch at ME; call Lock for "+
 						"this rank too")
 				epoch(win.Lock(me, Exclusive),
-					"Lock to ME on halo: the caller has a shared lock of ME already; call Unlock first")
+					"Lock at ME on halo: the caller has a shared lock of ME already; call Unlock first")
 				epoch(win.LockAll(), "LockAll on halo: Lock has opened an epoch at ME; call Unlock first")
 				epoch(win.Post(g),
 					"Post on halo: the caller has a shared lock of its own memory, which Post would expose; call "+
@@ -785,10 +785,10 @@ func TestWindowErrors(t *testing.T) {
 				must(win.Unlock(me))
 				must(win.LockAll())
 				epoch(win.Lock(other, Shared),
-					"Lock to OTHER on halo: LockAll has opened an epoch; call UnlockAll first")
+					"Lock at OTHER on halo: LockAll has opened an epoch; call UnlockAll first")
 				epoch(win.Fence(), "Fence on halo: LockAll has opened an epoch; call UnlockAll first")
 				epoch(win.Unlock(other),
-					"Unlock to OTHER on halo: Lock has opened no epoch at OTHER; LockAll has opened an epoch; call "+
+					"Unlock at OTHER on halo: Lock has opened no epoch at OTHER; LockAll has opened an epoch; call "+
 						"UnlockAll first")
 				says(win.Put(one, other, 2), ErrRange,
 					"Put to OTHER on halo: 1 element from element 2 on; the window has 2 elements there")
@@ -799,7 +799,7 @@ func TestWindowErrors(t *testing.T) {
 					"GetAccumulate on halo: src and result have 1 and 0 elements; give both the same length")
 				must(win.UnlockAll())
 				must(win.Lock(me, Shared))
-				epoch(win.Unlock(other), "Unlock to OTHER on halo: Lock has opened no epoch at OTHER, but one at ME; "+
+				epoch(win.Unlock(other), "Unlock at OTHER on halo: Lock has opened no epoch at OTHER, but one at ME; "+
 					"call Unlock for each rank of a Lock")
 				must(win.Unlock(me))
 				for call, f := range map[string]func() error{
@@ -808,7 +808,7 @@ func TestWindowErrors(t *testing.T) {
 					"Flush":      func() error { return win.Flush(ProcNull) },
 					"FlushLocal": func() error { return win.FlushLocal(ProcNull) },
 				} {
-					says(f(), ErrRank, call+" to no process on halo: ProcNull is for operations; name a rank of the "+
+					says(f(), ErrRank, call+" at no process on halo: ProcNull is for operations; name a rank of the "+
 						"window, 0–1")
 				}
 				must(win.LockAll())
@@ -816,7 +816,7 @@ func TestWindowErrors(t *testing.T) {
 				two := Contiguous(2, Of[int64]())
 				says(win.PutLayout([]int64{1, 2}, two, other, 0, twice), ErrType, "PutLayout to OTHER on halo: the "+
 					"window: the layout names some memory twice, and only one value can be there; name it once")
-				says(win.GetLayout([]int64{1, 2}, twice, other, 0, two), ErrType, "GetLayout to OTHER on halo: the "+
+				says(win.GetLayout([]int64{1, 2}, twice, other, 0, two), ErrType, "GetLayout from OTHER on halo: the "+
 					"buffer: the layout names some memory twice, and only one value can be there; name it once")
 				says(win.PutLayout(one, gaps, other, 2, gaps), ErrRange,
 					"PutLayout to OTHER on halo: 1 element from element 2 on; the window has 2 elements there")
@@ -824,7 +824,7 @@ func TestWindowErrors(t *testing.T) {
 				none := ok(w.Group().Incl())
 				must(win.Post(none))
 				epoch(win.Lock(me, Shared),
-					"Lock to ME on halo: Post has exposed this rank's own memory to no rank; call Wait first")
+					"Lock at ME on halo: Post has exposed this rank's own memory to no rank; call Wait first")
 				epoch(win.LockAll(), "LockAll on halo: Post has opened an epoch for no rank; call Wait first")
 				epoch(win.Fence(), "Fence on halo: Post has opened an epoch for no rank; call Wait first")
 				epoch(win.Free(), "Free on halo: Post has opened an epoch for no rank; call Wait first")
@@ -833,12 +833,12 @@ func TestWindowErrors(t *testing.T) {
 				epoch(win.Put(one, other, 0),
 					"Put to OTHER on halo: OTHER is not in the group of Start, which has no rank; call Complete first")
 				epoch(win.Lock(me, Shared),
-					"Lock to ME on halo: Start has opened an epoch for no rank; call Complete first")
+					"Lock at ME on halo: Start has opened an epoch for no rank; call Complete first")
 				must(win.Complete())
 				must(win.Fence())
 				must(win.Put(one, me, 0))
 				epoch(win.Lock(me, Shared),
-					"Lock to ME on halo: a Fence has opened an epoch, and there have been operations since; call "+
+					"Lock at ME on halo: a Fence has opened an epoch, and there have been operations since; call "+
 						"Fence again first")
 				must(win.Fence())
 			})
@@ -866,6 +866,17 @@ func TestWindowErrors(t *testing.T) {
 	})
 }
 
+// preposition is the word between a call and a rank in the text of an error.
+func preposition(call string) string {
+	switch call {
+	case "Put":
+		return "to"
+	case "Get":
+		return "from"
+	}
+	return "at"
+}
+
 // sayOutside checks the errors of operations outside the memory that a rank has attached, and of a freed window.
 func sayOutside(w *Comm) {
 	const outside = "the rank has attached no memory with these; give what Attach has returned there"
@@ -881,8 +892,8 @@ func sayOutside(w *Comm) {
 	must(win.Lock(other, Shared))
 	says := func(err error, call, text string) {
 		is(err, ErrRange)
-		same(err.Error(), fmt.Sprintf("mpi: %s to rank %d on list: %s from element %d on: %s", call, other, text, at+4,
-			outside))
+		same(err.Error(), fmt.Sprintf("mpi: %s %s rank %d on list: %s from element %d on: %s", call, preposition(call), other,
+			text, at+4, outside))
 	}
 	_, err = win.FetchOp(Sum, 1, other, at+4)
 	says(err, "FetchOp", "1 element")

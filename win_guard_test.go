@@ -148,7 +148,7 @@ func deathInUpdate(w *Comm, alone bool, victim int, die func()) {
 		}
 		err := f()
 		is(err, ErrPeerFailed)
-		same(err.Error(), "mpi: "+call+" to rank 0 on sums: rank 1 has failed while it updated elements there, which "+
+		same(err.Error(), "mpi: "+call+" "+preposition(call)+" rank 0 on sums: rank 1 has failed while it updated elements there, which "+
 			"may be half done; free the window")
 	}
 	must(win.Get(was, 0, 0))

@@ -202,10 +202,10 @@ func TestWinErrors(t *testing.T) {
 		isError(w.Put(one, 1, 0), mpi.ErrEpoch, "gpu.Put to rank 1 on world.win1: no epoch is open; call Fence, Start")
 		isError(w.GetSlice(mem.Slice(0, 1), 0, 0), mpi.ErrEpoch, "gpu.GetSlice")
 		isError(w.Unlock(0), mpi.ErrEpoch, "gpu.Unlock")
-		isError(w.Flush(0), mpi.ErrEpoch, "gpu.Flush to rank 0 on world.win1: neither Lock nor LockAll")
+		isError(w.Flush(0), mpi.ErrEpoch, "gpu.Flush at rank 0 on world.win1: neither Lock nor LockAll")
 		isError(w.Complete(), mpi.ErrEpoch, "gpu.Complete on world.win1: Start has opened no epoch")
 		isError(w.Wait(), mpi.ErrEpoch, "gpu.Wait")
-		isError(w.Lock(2, mpi.Shared), mpi.ErrRank, "gpu.Lock to rank 2")
+		isError(w.Lock(2, mpi.Shared), mpi.ErrRank, "gpu.Lock at rank 2")
 		must(w.LockAll())
 		isError(w.Put(one, 2, 0), mpi.ErrRank, "gpu.Put to rank 2")
 		isError(w.Get(one, -7, 0), mpi.ErrRank, "gpu.Get")
@@ -367,7 +367,7 @@ func TestWinFailures(t *testing.T) {
 		if r.Rank() == 0 {
 			r.d.Fail("CopyEnd", 1)
 			must(w.Put(message(1000, 6), 0, 0)) // by a copy of this rank
-			isError(w.Flush(0), mpi.ErrDevice, "gpu.Flush to rank 0 on world.win1: cuEventQuery: CUDA_ERROR_LAUNCH_FAILED (719)")
+			isError(w.Flush(0), mpi.ErrDevice, "gpu.Flush at rank 0 on world.win1: cuEventQuery: CUDA_ERROR_LAUNCH_FAILED (719)")
 			must(w.Flush(0))
 			r.d.Fail("CopyEnd", 1)
 			got := make([]byte, 1000)

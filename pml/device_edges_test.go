@@ -534,7 +534,7 @@ func TestDeviceStreamsApart(t *testing.T) {
 	d.left()
 }
 
-// peeks looks whether r is done, without collecting it. It fails the test if it has failed.
+// peeks reports whether r is done, without collecting it, and fails the test if r has failed.
 func peeks(t *testing.T, r *Request, done *bool) bool {
 	t.Helper()
 	r.e.lock()

@@ -86,8 +86,8 @@ func (e *Error) preposition() string {
 	if two && e.source || !two && strings.Contains(e.Op, "ecv") || strings.Contains(e.Op, "robe") {
 		return "from"
 	}
-	switch e.Op {
-	case "Get", "RGet", "GetLayout", "RGetLayout", "WaitNote":
+	switch strings.TrimPrefix(e.Op, "gpu.") {
+	case "Get", "RGet", "GetLayout", "RGetLayout", "GetSlice", "WaitNote":
 		return "from"
 	case "Start", "Complete", "Post", "Wait", "Test":
 		return "with"
