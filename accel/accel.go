@@ -16,7 +16,7 @@ type Driver interface {
 	// Alloc makes n bytes of memory on a device, n > 0, which Export can hand out and an adapter can reach where the
 	// device is able to.
 	Alloc(device int, n int64) (Memory, error)
-	// Free gives memory of Alloc back. No copy of it is under way, and nobody has it open.
+	// Free gives memory of Alloc back. No copy of it is under way, and no process has it open.
 	Free(m Memory) error
 
 	// Copy starts a copy of n bytes, n > 0, on the library's stream of device, after what was started there before.
@@ -36,9 +36,9 @@ type Driver interface {
 	// Export returns what Open in another process of this host needs to reach the allocation that m lies in, and where
 	// m begins in it. Memory that cannot be handed out is ErrNotShared. The handle is as good as the allocation lives.
 	Export(m Memory) (handle []byte, offset int64, err error)
-	// Open maps the allocation of a handle for copies of device; its length is size, and what the handle says beside
-	// that is not believed. A handle of this very process is an error. The allocation may be gone: then what is mapped
-	// is an old copy, or Open fails.
+	// Open maps the allocation of a handle for copies of device; its length is size, whatever the handle says about it.
+	// A handle of this very process is an error. The allocation may be gone: then what is mapped is an old copy, or Open
+	// fails.
 	Open(device int, handle []byte, size int64) (addr uint64, err error)
 	// Close ends Open.
 	Close(device int, addr uint64) error

@@ -68,7 +68,10 @@ func TestDevices(t *testing.T) {
 		})
 	}
 	// Without the library one rank says so.
-	for command, want := range map[string]string{"latency -d cuda D D": "rank 0 has no device", "bw -d cuda H D": "rank 1 has"} {
+	for command, want := range map[string]string{
+		"latency -d cuda D D": "rank 0 has no device",
+		"bw -d cuda H D":      "rank 1 has",
+	} {
 		none := append(slices.Clone(env), "GORUN_CUDA_LIB="+filepath.Join(bin, "none.so"))
 		out, stderr, err := start(t, none, gorun(bin, 2, command)...)
 		if err == nil || out != "" || strings.Count(stderr, want) != 1 || !strings.Contains(stderr, "none.so") {

@@ -124,7 +124,7 @@ func (p *paths) release() {
 	close(p.released)
 }
 
-// endUse has nobody use an allocation any more, unless a window or a collective call has it.
+// endUse ends all use of an allocation by ranks, unless a window or a collective call has it.
 func (of *allocation) endUse() *mpi.Error {
 	exposed.mu.Lock()
 	defer exposed.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 
 // Messages in device memory that go through pinned memory.
 //
-// There is a bounded amount of it, and who finds none stands in line. Nobody who has some waits for somebody who stands
-// in line: a send asks for some when its receiver, which has some already, has asked for its bytes, and gives it back
+// There is a bounded amount of it, and an operation that finds none stands in line. None that has some waits for one that
+// stands in line: a send asks for some when its receiver, which has some already, has asked for its bytes, and gives it back
 // when the link has taken them; a receive asks for some before it asks its sender for bytes, whose side is another one.
 // The end of a copy depends on nothing here.
 
@@ -30,7 +30,7 @@ type side struct{ small, large pool }
 type pool struct {
 	size int64
 	free []*pinned
-	line fifo[*deviceOp] // who waits for some; nobody, while free has some
+	line fifo[*deviceOp] // the operations that wait for some; empty while free has some
 }
 
 // pinned is a piece of pinned memory. Its owner is the pool while it is free, then the deviceOp that has it as buf, then
@@ -201,7 +201,7 @@ func (ts *transfers) onBroken(p *peer, h *wire.Header) {
 	case t.rcv.ReadUnderWay() || t.rcv.Back().OK:
 		p.breaks("it cannot send a message that it has let this rank read")
 	case p.link == nil: // t is in starters
-		p.breaks("it cannot send a message that nobody has asked for")
+		p.breaks("it cannot send a message that was not asked for")
 	default:
 		t.rcv.Abandon()
 		t.r.status.Bytes = 0

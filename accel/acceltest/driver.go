@@ -27,7 +27,7 @@ type Subject interface {
 	Peer
 	// User makes memory of n bytes on a device, as a user's program does.
 	User(device int, n int64, how How) accel.Memory
-	// FreeUser frees it, whoever uses it.
+	// FreeUser frees it, also while copies or other processes use it.
 	FreeUser(accel.Memory)
 	// Stream makes a stream as a user's program does.
 	Stream(device int) uint64
@@ -40,7 +40,7 @@ type Subject interface {
 }
 
 // TestDriver checks that a driver keeps the rules of accel.Driver. start returns a driver with one or two
-// devices, and that of another process of the same host.
+// devices, and the driver of another process of the same host.
 func TestDriver(t *testing.T, start func(*testing.T) (Subject, Peer)) {
 	for _, c := range []struct {
 		name string
@@ -527,8 +527,8 @@ func testFreedUnderMapping(t *testing.T, d Subject, peer Peer) {
 	d.FreeUser(fresh)
 }
 
-// A handle of freed memory opens nothing else, also where the address and whatever numbers are behind the handle are
-// those of other memory now.
+// A handle of freed memory opens nothing else, also where other memory has the address and the numbers behind the handle
+// now.
 func testStaleHandle(t *testing.T, d Subject, peer Peer) {
 	for _, how := range []string{"Alloc", "user"} {
 		make1 := func() accel.Memory {
@@ -548,7 +548,7 @@ func testStaleHandle(t *testing.T, d Subject, peer Peer) {
 		d.Write(fresh.Base, []byte("fresh"))
 		good := exports(t, d, fresh)
 		if bytes.Equal(stale, good) {
-			t.Errorf("%s: the handle of freed memory is that of other memory", how)
+			t.Errorf("%s: other memory has the handle of freed memory", how)
 		}
 		if addr, err := peer.Open(0, stale, old.Size); err == nil {
 			if bytes.Equal(peer.Read(addr, 5), []byte("fresh")) {

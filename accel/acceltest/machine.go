@@ -97,7 +97,7 @@ func (m *Machine) Left() string {
 	return strings.Join(append(lines, m.misuse...), "\n")
 }
 
-// store is the memory of an allocation. It lives as long as somebody has it open.
+// store is the memory of an allocation. It lives as long as a process has it open.
 type store struct {
 	serial   uint64
 	owner    *Process

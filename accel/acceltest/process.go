@@ -62,7 +62,7 @@ func (p *Process) Calls(method string) int {
 }
 
 // Die ends the process: its copies do not go on, and its memory lives where another process has it open. Notices that
-// are due are given, since a process that dies leaves no descriptor for which somebody waits.
+// are due are given, since a process that dies leaves no descriptor for which a goroutine waits.
 func (p *Process) Die() {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()

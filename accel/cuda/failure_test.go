@@ -169,7 +169,8 @@ func TestWithout(t *testing.T) {
 	d := softGPU(t)
 	for _, c := range []struct{ environ, want string }{
 		{"GORUN_CUDA_LIB=/nonexistent/libcuda.so.1", "no accelerator can be used: /nonexistent/libcuda.so.1: cannot open"},
-		{"GORUN_CUDA_LIB=libm.so.6", "libm.so.6 has no cuInit: it is no libcuda of CUDA 11 or newer; install NVIDIA's driver, or"},
+		{"GORUN_CUDA_LIB=libm.so.6",
+			"libm.so.6 has no cuInit: it is no libcuda of CUDA 11 or newer; install NVIDIA's driver, or"},
 		{"SOFTCUDA_FAIL=cuInit:1:100", "no accelerator can be used: cuInit: CUDA_ERROR_NO_DEVICE (100); nvidia-smi shows"},
 		{"SOFTCUDA_DEVICES=0", "no accelerator can be used: cuInit: CUDA_ERROR_NO_DEVICE (100)"},
 	} {

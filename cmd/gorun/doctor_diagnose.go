@@ -30,8 +30,8 @@ type finding struct {
 type kind string
 
 // kinds in the order in which they are mended: what stands first may be the reason of what follows.
-var kinds = []kind{"reach", "same host", "system", "link", "network", "ports", "path", "mtu", "limits", "memory", "rdma", "gpu",
-	"clock"}
+var kinds = []kind{"reach", "same host", "system", "link", "network", "ports", "path", "mtu", "limits",
+	"memory", "rdma", "gpu", "clock"}
 
 const (
 	skewMax    = time.Second
