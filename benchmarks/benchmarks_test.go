@@ -242,9 +242,9 @@ func checkMistakes(t *testing.T, bin string) {
 		{2, "collective allgatherv -d cuda", "-d: allgatherv is no call of package gpu; there are allgather, ", 2},
 		{2, "collective bcast_persistent -d cuda", "-d: bcast_persistent is no call of package gpu", 2},
 		{2, "mbw_mr -d cuda", "unknown shorthand flag: 'd'", 2},
-		{2, "latency -d cuda", "rank 0 has no device: gpu.Local: ", 1},
-		{2, "latency -d cuda H D", "rank 1 has no device: gpu.Local: ", 1},
-		{2, "collective bcast -d cuda", "rank 0 has no device: gpu.Local: ", 1},
+		{2, "latency -d cuda", "rank 0 has no device: mpi: gpu.Local: ", 1},
+		{2, "latency -d cuda H D", "rank 1 has no device: mpi: gpu.Local: ", 1},
+		{2, "collective bcast -d cuda", "rank 0 has no device: mpi: gpu.Local: ", 1},
 	} {
 		out, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
 		var ended *exec.ExitError
