@@ -308,7 +308,7 @@ func (p *pending) follow(pass *analysis.Pass, list []ast.Stmt) {
 	}
 }
 
-// isWaitedFor: the statement may complete the operation, or hands the request on.
+// isWaitedFor reports whether a statement may complete the operation, or hands the request on.
 func (p *pending) isWaitedFor(info *types.Info, s ast.Stmt) bool {
 	if p.set {
 		if q := pendingOf(info, s); q != nil && q.holder == p.holder {
@@ -318,7 +318,7 @@ func (p *pending) isWaitedFor(info *types.Info, s ast.Stmt) bool {
 	return mentions(info, s, p.holder)
 }
 
-// isReplaced: the variable gets another buffer.
+// isReplaced reports whether the variable gets another buffer.
 func (p *pending) isReplaced(info *types.Info, s ast.Stmt) bool {
 	a, ok := s.(*ast.AssignStmt)
 	return ok && slices.ContainsFunc(a.Lhs, func(e ast.Expr) bool {
