@@ -90,6 +90,7 @@ const graph = `
 	                                internal/mpierr, internal/ranks, internal/layout, {golang.org/x/sys}
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
+	internal/vet                  : collectives, {golang.org/x/tools}
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
 	internal/door                 : accel
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
@@ -108,6 +109,7 @@ const graph = `
 	                                internal/bind, internal/procs, internal/program, internal/stdio,
 	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, accel, accel/cuda, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
+	                                internal/vet, {golang.org/x/tools},
 	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 	                                internal/waitpolicy, internal/join, internal/tuned, internal/tune,
 	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,

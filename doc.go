@@ -25,7 +25,7 @@
 //
 // A buffer is a slice; its length is the number of elements. Elements have a
 // fixed size and no pointers: numbers, bools, arrays and structs of them.
-// SendObject takes other values. A Status counts bytes. The buffer of a
+// SendObject and BcastObject take other values. A Status counts bytes. The buffer of a
 // nonblocking call belongs to the library until the request is done. A Layout
 // names elements of a slice that are not contiguous.
 //
@@ -35,7 +35,8 @@
 // order. Each operation has three calls: Allreduce returns when it is done at
 // this rank, Iallreduce returns a request, and AllreduceInit returns a request
 // that can be started many times. WaitAny and the other calls for sets take
-// requests of messages and of collective calls together.
+// requests of messages and of collective calls together, and a Set collects them
+// call by call. BcastValue, GatherObjects and others take one value of a rank.
 //
 // # Windows
 //

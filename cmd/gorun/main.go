@@ -8,14 +8,19 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/vet"
 	"github.com/gorun-mpi/mpi/launcher"
 	"github.com/spf13/cobra"
+	"golang.org/x/tools/go/analysis/unitchecker"
 )
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == cleanerWord {
 		procs.Clean(os.Stdin)
 		return
+	}
+	if vet.IsTool(os.Args) {
+		unitchecker.Main(vet.Analyzers()...)
 	}
 	if reach.Agent(os.Args) != nil {
 		os.Exit(agent(os.Args))

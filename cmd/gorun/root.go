@@ -32,7 +32,8 @@ const examples = `  gorun -n 4 ./examples/heat                   build a package
   gorun -H a:4,b:4 ./heat                      4 ranks on each of two hosts, reached by ssh
   gorun info                                   settings, and what this host allows
   gorun doctor --hostfile hosts                whether hosts have what jobs need
-  gorun tune                                   measure this host, for faster collective calls`
+  gorun tune                                   measure this host, for faster collective calls
+  gorun vet ./...                              mistakes in the use of the library, in source`
 
 const exitStatus = `the code of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
 Ctrl-C; 141 when the reader of its output goes away; 2 for a wrong command line; 126 or 127 for a program that cannot be
@@ -66,7 +67,8 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetErr(stderr)
 	root.AddCommand(infoCommand(stdout), simulateCommand(stdout, stderr), doctorCommand(stdout, stderr, code),
 		tuneCommand(stdout, stderr, code), tuneRankCommand(stdout), k8sCommand(stdin, stdout, stderr, code),
-		manCommand(stdout), versionCommand(stdout), completionCommand(stdout))
+		vetCommand(stdin, stdout, stderr, code), manCommand(stdout), versionCommand(stdout),
+		completionCommand(stdout))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(probeCommands(stdin, stdout)...)
 	root.InitDefaultHelpFlag()

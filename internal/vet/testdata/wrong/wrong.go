@@ -1,0 +1,70 @@
+// Package wrong has the mistakes that the checks report, each with the text behind "want".
+package wrong
+
+import "github.com/gorun-mpi/mpi"
+
+func dropped(c *mpi.Comm, buf []int) error {
+	mpi.Isend(c, buf, 1, 0)           // want "the request of mpi.Isend is dropped"
+	_, err := mpi.Irecv(c, buf, 1, 0) // want "the request of mpi.Irecv is dropped"
+	mpi.Send(c, buf, 1, 0)            // want "the error of mpi.Send is dropped"
+	mpi.Recv(c, buf, 1, 0)            // want "the error of mpi.Recv is dropped"
+	return err
+}
+
+func early(c *mpi.Comm, in, out []int) error {
+	r, err := mpi.Irecv(c, in, 0, 0)
+	if err != nil {
+		return err
+	}
+	first := in[0] // want "in is used while mpi.Irecv has it"
+	s, err := mpi.Isend(c, out[:], 0, first)
+	if err != nil {
+		return err
+	}
+	if first > 0 {
+		out[first] = 1 // want "out is written while mpi.Isend has it"
+	}
+	if err := mpi.WaitAll(r, s); err != nil {
+		return err
+	}
+	b, err := mpi.Ibcast(c, in, 0)
+	if err != nil {
+		return err
+	}
+	clear(in) // want "in is used while mpi.Ibcast has it"
+	if _, err := b.Wait(); err != nil {
+		return err
+	}
+	var set mpi.Set
+	set.Add(mpi.Isend(c, out, 0, 0))
+	set.Add(mpi.Irecv(c, in, 0, 0))
+	copy(out, in) // want "out is written while mpi.Isend has it" "in is used while mpi.Irecv has it"
+	return set.Wait()
+}
+
+func apart(c *mpi.Comm, buf []float64, parts map[string]int) error {
+	rank := c.Rank()
+	if rank == 0 {
+		if err := mpi.Bcast(c, buf, 0); err != nil { // want "mpi.Bcast depends on the rank in c: the other ranks make no Bcast here"
+			return err
+		}
+	}
+	if c.Rank() > 0 {
+		return mpi.Barrier(c) // want "mpi.Barrier depends on the rank in c"
+	}
+	if rank == 0 {
+		if _, err := mpi.GatherValues(c, rank, 0); err != nil { // want "mpi.GatherValues depends on the rank in c: the other ranks make no Gather here"
+			return err
+		}
+	} else {
+		if _, err := c.Dup(); err != nil { // want "Comm.Dup depends on the rank in c"
+			return err
+		}
+	}
+	for _, n := range parts {
+		if err := mpi.Allreduce(c, nil, buf[:n], mpi.Sum); err != nil { // want "mpi.Allreduce in a loop over a map"
+			return err
+		}
+	}
+	return nil
+}

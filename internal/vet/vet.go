@@ -1,0 +1,375 @@
+package vet
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"golang.org/x/tools/go/analysis"
+)
+
+// mpiPath is the package whose use is looked at, and gpuPath has the same calls for the memory of GPUs.
+const (
+	mpiPath = "github.com/gorun-mpi/mpi"
+	gpuPath = mpiPath + "/gpu"
+)
+
+// Analyzers are the checks, by their names.
+func Analyzers() []*analysis.Analyzer {
+	return []*analysis.Analyzer{requests, errorsKept, buffers, inStep}
+}
+
+// callee returns the function or method of package mpi that an expression calls, or nil.
+func callee(info *types.Info, e ast.Expr) *types.Func {
+	call, ok := ast.Unparen(e).(*ast.CallExpr)
+	if !ok {
+		return nil
+	}
+	f := ast.Unparen(call.Fun)
+	switch i := f.(type) { // with the types of a generic call
+	case *ast.IndexExpr:
+		f = i.X
+	case *ast.IndexListExpr:
+		f = i.X
+	}
+	var name *ast.Ident
+	switch f := f.(type) {
+	case *ast.Ident:
+		name = f
+	case *ast.SelectorExpr:
+		name = f.Sel
+	default:
+		return nil
+	}
+	fn, ok := info.Uses[name].(*types.Func)
+	if !ok || fn.Pkg() == nil || fn.Pkg().Path() != mpiPath && fn.Pkg().Path() != gpuPath {
+		return nil
+	}
+	return fn
+}
+
+// called is how a user writes the call of f: mpi.Send, Comm.Split.
+func called(f *types.Func) string {
+	if r := f.Signature().Recv(); r != nil {
+		t := r.Type()
+		if p, ok := t.(*types.Pointer); ok {
+			t = p.Elem()
+		}
+		if n, ok := t.(*types.Named); ok {
+			return n.Obj().Name() + "." + f.Name()
+		}
+	}
+	return f.Pkg().Name() + "." + f.Name()
+}
+
+// isPointerTo reports whether t is a pointer to the type of package mpi that has a name.
+func isPointerTo(t types.Type, name string) bool {
+	p, ok := t.(*types.Pointer)
+	if !ok {
+		return false
+	}
+	n, ok := types.Unalias(p.Elem()).(*types.Named)
+	return ok && n.Obj().Name() == name && n.Obj().Pkg() != nil && n.Obj().Pkg().Path() == mpiPath
+}
+
+// starts reports whether f returns a request of what it has started.
+func starts(f *types.Func) bool {
+	r := f.Signature().Results()
+	return f.Signature().Recv() == nil && r.Len() == 2 && isPointerTo(r.At(0).Type(), "Request") &&
+		!strings.HasSuffix(f.Name(), "Init")
+}
+
+// operations has the names of the blocking calls of all collective operations.
+var operations = func() map[string]bool {
+	names := map[string]bool{}
+	for o := range collectives.Operations {
+		names[collectives.Operation(o).Facts().Call] = true
+	}
+	return names
+}()
+
+// operationOf returns the collective operation that a call makes, and "" if it makes none. Calls that ranks may make
+// together have one operation: BcastValue and Bcast. The constructors of communicators are operations, too.
+func operationOf(f *types.Func) string {
+	s := f.Signature()
+	if s.Recv() != nil {
+		r := s.Results()
+		if isPointerTo(s.Recv().Type(), "Comm") && r.Len() == 2 && isPointerTo(r.At(0).Type(), "Comm") &&
+			f.Name() != "CreateGroup" { // which only the ranks of the group call
+			return f.Name()
+		}
+		return ""
+	}
+	name := f.Name()
+	for _, form := range []string{"Values", "Value", "Objects", "Object", "Alloc", "Layout", "w"} {
+		if short, ok := strings.CutSuffix(name, form); ok && operations[short] {
+			return short
+		}
+	}
+	if operations[name] || len(name) > 1 && name[0] == 'I' && operations[strings.ToUpper(name[1:2])+name[2:]] {
+		return name
+	}
+	return ""
+}
+
+// object is the variable that an expression names, without an index, a slice of all, or parentheses; nil: none.
+func object(info *types.Info, e ast.Expr) types.Object {
+	e = ast.Unparen(e)
+	if s, ok := e.(*ast.SliceExpr); ok && s.Low == nil && s.High == nil && s.Max == nil {
+		e = ast.Unparen(s.X)
+	}
+	id, ok := e.(*ast.Ident)
+	if !ok || id.Name == "_" {
+		return nil
+	}
+	if o := info.Defs[id]; o != nil {
+		return o
+	}
+	return info.Uses[id]
+}
+
+// mentions reports whether a variable is named in n, outside of functions that are only made there.
+func mentions(info *types.Info, n ast.Node, o types.Object) bool {
+	found := false
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.Ident:
+			found = found || info.Uses[n] == o || info.Defs[n] == o
+		}
+		return !found
+	})
+	return found
+}
+
+// eachBlock calls f with every list of statements that are executed one after the other.
+func eachBlock(pass *analysis.Pass, f func(list []ast.Stmt)) {
+	for _, file := range pass.Files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BlockStmt:
+				f(n.List)
+			case *ast.CaseClause:
+				f(n.Body)
+			case *ast.CommClause:
+				f(n.Body)
+			}
+			return true
+		})
+	}
+}
+
+// requests: the request of a started operation is kept.
+var requests = &analysis.Analyzer{
+	Name: "mpirequest",
+	Doc:  "report requests of started operations that are dropped, so that nothing can wait for them",
+	Run: func(pass *analysis.Pass) (any, error) {
+		dropped := func(at token.Pos, f *types.Func) {
+			pass.Reportf(at, "the request of %s is dropped: the operation has its buffer until a Wait, "+
+				"which needs the request", called(f))
+		}
+		eachBlock(pass, func(list []ast.Stmt) {
+			for _, s := range list {
+				switch s := s.(type) {
+				case *ast.ExprStmt:
+					if f := callee(pass.TypesInfo, s.X); f != nil && starts(f) {
+						dropped(s.Pos(), f)
+					}
+				case *ast.AssignStmt:
+					if len(s.Lhs) != 2 || len(s.Rhs) != 1 {
+						continue
+					}
+					f := callee(pass.TypesInfo, s.Rhs[0])
+					if id, ok := s.Lhs[0].(*ast.Ident); ok && id.Name == "_" && f != nil && starts(f) {
+						dropped(s.Pos(), f)
+					}
+				}
+			}
+		})
+		return nil, nil
+	},
+}
+
+// errorsKept: the error of a call is looked at. That of Free is not missed: what is freed is not used again.
+var errorsKept = &analysis.Analyzer{
+	Name: "mpierror",
+	Doc:  "report calls of package mpi whose error is dropped",
+	Run: func(pass *analysis.Pass) (any, error) {
+		eachBlock(pass, func(list []ast.Stmt) {
+			for _, s := range list {
+				s, ok := s.(*ast.ExprStmt)
+				if !ok {
+					continue
+				}
+				f := callee(pass.TypesInfo, s.X)
+				if f == nil || starts(f) || f.Name() == "Free" {
+					continue
+				}
+				r := f.Signature().Results()
+				if r.Len() > 0 && types.Identical(r.At(r.Len()-1).Type(), types.Universe.Lookup("error").Type()) {
+					pass.Reportf(s.Pos(), "the error of %s is dropped: a rank that goes on after it can leave others waiting",
+						called(f))
+				}
+			}
+		})
+		return nil, nil
+	},
+}
+
+// buffers: a buffer is not used while an operation has it.
+var buffers = &analysis.Analyzer{
+	Name: "mpibuffer",
+	Doc:  "report uses of a buffer between the start of an operation and its Wait",
+	Run: func(pass *analysis.Pass) (any, error) {
+		eachBlock(pass, func(list []ast.Stmt) {
+			for i, s := range list {
+				if p := pendingOf(pass.TypesInfo, s); p != nil {
+					p.follow(pass, list[i+1:])
+				}
+			}
+		})
+		return nil, nil
+	},
+}
+
+// pending is an operation that has been started.
+type pending struct {
+	f       *types.Func
+	holder  types.Object // the variable that has the request, or the Set
+	set     bool
+	buffer  types.Object
+	reading bool // the operation writes the buffer; else it only reads it
+}
+
+// pendingOf returns the operation that a statement starts: r, err := mpi.Irecv(…), or s.Add(mpi.Irecv(…)). Of an
+// operation with several buffers it returns nil.
+func pendingOf(info *types.Info, s ast.Stmt) *pending {
+	p := &pending{}
+	var e ast.Expr
+	switch s := s.(type) {
+	case *ast.AssignStmt:
+		if len(s.Lhs) != 2 || len(s.Rhs) != 1 {
+			return nil
+		}
+		e, p.holder = s.Rhs[0], object(info, s.Lhs[0])
+	case *ast.ExprStmt:
+		add := callee(info, s.X)
+		if add == nil || called(add) != "Set.Add" {
+			return nil
+		}
+		call := ast.Unparen(s.X).(*ast.CallExpr)
+		sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
+		if !ok || len(call.Args) != 1 {
+			return nil
+		}
+		e, p.holder, p.set = call.Args[0], object(info, sel.X), true
+	default:
+		return nil
+	}
+	p.f = callee(info, e)
+	if p.f == nil || p.holder == nil || !starts(p.f) {
+		return nil
+	}
+	switch name := strings.TrimSuffix(p.f.Name(), "Layout"); name {
+	case "Isend", "Issend", "Irsend":
+	case "Irecv", "Ibcast":
+		p.reading = true
+	default:
+		return nil
+	}
+	args := ast.Unparen(e).(*ast.CallExpr).Args
+	if len(args) < 2 {
+		return nil
+	}
+	if p.buffer = object(info, args[1]); p.buffer == nil {
+		return nil
+	}
+	return p
+}
+
+// follow looks at the statements after the start, up to the first that may wait for it.
+func (p *pending) follow(pass *analysis.Pass, list []ast.Stmt) {
+	for _, s := range list {
+		if p.isWaitedFor(pass.TypesInfo, s) || p.isReplaced(pass.TypesInfo, s) {
+			return
+		}
+		if use := p.use(pass.TypesInfo, s); use != nil {
+			what := "written"
+			if p.reading {
+				what = "used"
+			}
+			pass.Reportf(use.Pos(), "%s is %s while %s has it: Wait first", p.buffer.Name(), what, called(p.f))
+			return
+		}
+	}
+}
+
+// isWaitedFor reports whether a statement may complete the operation, or hands the request on.
+func (p *pending) isWaitedFor(info *types.Info, s ast.Stmt) bool {
+	if p.set {
+		if q := pendingOf(info, s); q != nil && q.holder == p.holder {
+			return false // Add of another one
+		}
+	}
+	return mentions(info, s, p.holder)
+}
+
+// isReplaced reports whether the variable gets another buffer.
+func (p *pending) isReplaced(info *types.Info, s ast.Stmt) bool {
+	a, ok := s.(*ast.AssignStmt)
+	return ok && slices.ContainsFunc(a.Lhs, func(e ast.Expr) bool {
+		_, slice := ast.Unparen(e).(*ast.SliceExpr)
+		return !slice && object(info, e) == p.buffer
+	})
+}
+
+// use is where a statement uses the buffer in a way that is not allowed; nil: nowhere.
+func (p *pending) use(info *types.Info, s ast.Stmt) (use ast.Node) {
+	root := func(e ast.Expr) bool {
+		i, ok := ast.Unparen(e).(*ast.IndexExpr)
+		return ok && object(info, i.X) == p.buffer
+	}
+	ast.Inspect(s, func(n ast.Node) bool {
+		if use != nil {
+			return false
+		}
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false // it may run after the Wait
+		case *ast.AssignStmt:
+			if slices.ContainsFunc(n.Lhs, root) {
+				use = n
+			}
+		case *ast.IncDecStmt:
+			if root(n.X) {
+				use = n
+			}
+		case *ast.CallExpr:
+			b, ok := ast.Unparen(n.Fun).(*ast.Ident)
+			if !ok {
+				break
+			}
+			if _, ok := info.Uses[b].(*types.Builtin); !ok || len(n.Args) == 0 {
+				break
+			}
+			switch b.Name {
+			case "len", "cap":
+				return false // the slice itself is not in use
+			case "copy", "clear":
+				if object(info, n.Args[0]) == p.buffer {
+					use = n
+				}
+			}
+		case *ast.Ident:
+			if p.reading && info.Uses[n] == p.buffer {
+				use = n
+			}
+		}
+		return use == nil
+	})
+	return use
+}
