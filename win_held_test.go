@@ -125,13 +125,14 @@ func TestHeldOperationIsCompleted(t *testing.T) {
 			lock := func(win *Win[int32]) { must(win.Lock(1, Exclusive)) }
 			lockAll := func(win *Win[int32]) { must(win.LockAll()) }
 			fence := func(win *Win[int32]) { must(win.Fence()) }
+			unlock := func(win *Win[int32]) { must(win.Unlock(1)) }
 			unlockAll := func(win *Win[int32]) { must(win.UnlockAll()) }
 			for _, c := range []struct {
 				begin, complete, end func(win *Win[int32]) // of rank 0
 				target               func(win *Win[int32]) // of rank 1, until rank 0 has called complete
 			}{
-				{lock, func(win *Win[int32]) { must(win.Unlock(1)) }, none, none},
-				{lock, func(win *Win[int32]) { must(win.Flush(1)) }, func(win *Win[int32]) { must(win.Unlock(1)) }, none},
+				{lock, unlock, none, none},
+				{lock, func(win *Win[int32]) { must(win.Flush(1)) }, unlock, none},
 				{lockAll, func(win *Win[int32]) { must(win.UnlockAll()) }, none, none},
 				{lockAll, func(win *Win[int32]) { elsewhere(win.UnlockAll) }, none, none},
 				{lockAll, func(win *Win[int32]) { must(win.FlushAll()) }, unlockAll, none},
@@ -147,7 +148,8 @@ func TestHeldOperationIsCompleted(t *testing.T) {
 					func(win *Win[int32]) error { return win.Put([]int32{7}, 1, 3) },
 					func(win *Win[int32]) error { return win.Accumulate(Sum, []int32{7}, 1, 3) },
 					func(win *Win[int32]) error {
-						return errors.Join(win.Accumulate(Replace, []int32{3}, 1, 3), win.Accumulate(Sum, []int32{4}, 1, 3))
+						return errors.Join(win.Accumulate(Replace, []int32{3}, 1, 3),
+							win.Accumulate(Sum, []int32{4}, 1, 3))
 					},
 				} {
 					mem := make([]int32, 4)
@@ -281,4 +283,28 @@ func TestHeldOperationAtTheDead(t *testing.T) {
 			is(win.UnlockAll(), ErrPeerFailed)
 		})
 	}
+}
+
+// The rank tells of a Get outside its memory in the next Flush that asks it. So a Flush asks after a FlushLocal that has
+// failed, and the Flush of a later Put does not fail for that Get.
+func TestGetOutsideIsToldOnce(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			win := ok(WinDynamic[int64](w))
+			at := ok(win.Attach(make([]int64, 2)))
+			must(Barrier(w))
+			must(win.LockAll())
+			other, buf := 1-w.Rank(), make([]int64, 2)
+			must(win.Get(buf, other, at+1))
+			is(win.FlushLocal(other), ErrRange)
+			is(win.Flush(other), ErrRange)
+			must(win.Get(buf, other, at+1))
+			is(win.Flush(other), ErrRange)
+			must(win.Put(buf, other, at))
+			must(win.Flush(other))
+			must(win.Get(buf, other, at))
+			must(win.UnlockAll())
+			must(win.Free())
+		})
+	})
 }

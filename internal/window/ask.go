@@ -24,8 +24,8 @@ type Remote struct {
 	flushing chan struct{}
 	flushed  uint64 // of sent, how many are complete there; guarded by flushing
 
-	// held is a request with its elements that has not been sent; nil: there is none. The next request sends it first:
-	// see hold. order is held while held changes and until the engine has it, and by no handler of the engine's.
+	// held is a request with its elements that has not been sent; nil: there is none. See hold. order guards its
+	// changes, and is held until the engine has the request. No handler of the engine's takes order.
 	held  atomic.Pointer[scratch]
 	order sync.Mutex
 
@@ -257,7 +257,8 @@ func (w *Window) startRequest(rank int, s *scratch) *pml.Request {
 
 // awaitSent returns when the message m with the request of a scratch is sent, and gives the scratch back. sent is as in
 // tellRequest.
-func (w *Window) awaitSent(ctx context.Context, op string, rank int, m *pml.Request, s *scratch) (sent bool, err error) {
+func (w *Window) awaitSent(ctx context.Context, op string, rank int, m *pml.Request, s *scratch) (sent bool,
+	err error) {
 	if ctx != nil {
 		if err := m.Await(ctx); err != nil {
 			w.later(m, func() { w.scratch.Put(s) })
@@ -267,53 +268,6 @@ func (w *Window) awaitSent(ctx context.Context, op string, rank int, m *pml.Requ
 	_, err = m.Wait()
 	w.scratch.Put(s)
 	return err == nil, w.wrap(op, rank, err)
-}
-
-// hold makes a request with elements that has no answer. It copies them, so the caller's buffer is free. MPI has an
-// operation be at its target when a call of the origin has completed it, and not before (§12.5, §12.7.3). So the
-// request is kept here until another one to the rank follows it, or a flush: that is one message with it then.
-func (w *Window) hold(ctx context.Context, op string, rank int, r *Remote, want *rma.Request, elements []byte) error {
-	if ctx != nil && ctx.Err() != nil {
-		return w.wrap(op, rank, ctx.Err())
-	}
-	s := w.take()
-	s.want = *want
-	s.out = append(want.Append(s.out[:0]), elements...)
-	r.order.Lock()
-	m, before := w.sendHeld(rank, r)
-	r.held.Store(s)
-	w.began(r)
-	r.order.Unlock()
-	if m == nil {
-		return nil
-	}
-	_, err := w.awaitSent(ctx, op, rank, m, before) // or a program could hold more than the receiver has granted
-	return err
-}
-
-// sendHeld begins to send what is held for a rank; nil: nothing is. r.order is held: what another goroutine sends next
-// does not overtake it.
-func (w *Window) sendHeld(rank int, r *Remote) (m *pml.Request, s *scratch) {
-	if s = r.held.Load(); s != nil {
-		m = w.startRequest(rank, s)
-		r.held.Store(nil)
-	}
-	return m, s
-}
-
-// release sends what is held for a rank: another request follows.
-func (w *Window) release(ctx context.Context, op string, rank int, r *Remote) error {
-	if r.held.Load() == nil {
-		return nil
-	}
-	r.order.Lock()
-	m, s := w.sendHeld(rank, r)
-	r.order.Unlock()
-	if m == nil {
-		return nil
-	}
-	_, err := w.awaitSent(ctx, op, rank, m, s)
-	return err
 }
 
 // later collects a request whose caller has gone, and calls f then.
@@ -391,48 +345,6 @@ func (w *Window) awaitAnswer(ctx context.Context, op string, rank int, r *rma.Re
 		return w.wrap(op, rank, err)
 	}
 	return w.answered(op, rank, r, a.s.in[:st.Bytes], answer)
-}
-
-// askEnd sends a Flush or an Unlock, in one message with what is held for the rank, and waits for the answer.
-func (w *Window) askEnd(ctx context.Context, op string, rank int, far *Remote, kind rma.Kind) error {
-	want := rma.Request{Kind: kind}
-	if far.held.Load() == nil {
-		return w.askWithin(ctx, op, rank, &want, nil, nil)
-	}
-	if err := enter(ctx, far.asks); err != nil {
-		return w.wrap(op, rank, err)
-	}
-	if ctx != nil && ctx.Err() != nil {
-		<-far.asks
-		return w.wrap(op, rank, ctx.Err())
-	}
-	far.order.Lock()
-	s := far.held.Load()
-	if s == nil { // another goroutine has sent it
-		far.order.Unlock()
-		<-far.asks
-		return w.askWithin(ctx, op, rank, &want, nil, nil)
-	}
-	want.Slot = w.slot(tagAnswers)
-	s.want.Then, s.want.Slot = kind, want.Slot
-	s.want.Append(s.out[:0])
-	m, _ := w.sendHeld(rank, far)
-	far.order.Unlock()
-	in, from := w.take(), w.group.ToWorld(rank)
-	if ctx != nil {
-		answer := w.group.Engine.Irecv(nil, w.messages(), from, want.Slot, in.in[:])
-		sent, err := w.awaitSent(ctx, op, rank, m, s)
-		return w.awaitAnswer(ctx, op, rank, &want, asked{answer, in, far.asks, sent, err}, nil)
-	}
-	defer w.give(in, far.asks)
-	if _, err := w.awaitSent(nil, op, rank, m, s); err != nil {
-		return err
-	}
-	st, err := w.group.Engine.Recv(nil, w.messages(), from, want.Slot, in.in[:])
-	if err != nil {
-		return w.wrap(op, rank, err)
-	}
-	return w.answered(op, rank, &want, in.in[:st.Bytes], nil)
 }
 
 // answered reads what a rank has sent as the answer to a request, which must have so many bytes behind the first ones.
@@ -680,7 +592,7 @@ func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (en
 		if failed := m.Await(ctx); failed != nil && ctx != nil {
 			w.mu.Lock()
 			r.pending = append(pending[i:len(pending):len(pending)], r.pending...)
-			r.settled(err)
+			r.settledWith(err)
 			w.mu.Unlock()
 			return true, w.wrap(op, rank, failed)
 		}
@@ -694,14 +606,14 @@ func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (en
 	clear(pending)
 	w.mu.Lock()
 	r.spare = pending[:0]
-	r.settled(err)
+	r.settledWith(err)
 	w.mu.Unlock()
 	return false, err
 }
 
-// settled has the next flush ask the rank after an error: the rank tells of it too, or is gone, and every flush is to
-// say so. The window's mu is held.
-func (r *Remote) settled(err error) {
+// settledWith has the next flush ask the rank after an error: the rank tells of it too, or is gone, and each flush is
+// to say so. The window's mu is held.
+func (r *Remote) settledWith(err error) {
 	if err != nil {
 		r.wrote = r.sent
 	}
