@@ -43,9 +43,13 @@ type countingLink struct {
 }
 
 func (l *countingLink) TrySend(h *wire.Header, payload []byte) bool {
+	if h.Kind != wire.Eager {
+		return l.Link.TrySend(h, payload)
+	}
+	l.sent.Add(1) // before the other rank has it
 	ok := l.Link.TrySend(h, payload)
-	if ok && h.Kind == wire.Eager {
-		l.sent.Add(1)
+	if !ok {
+		l.sent.Add(-1)
 	}
 	return ok
 }
