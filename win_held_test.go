@@ -191,9 +191,7 @@ func TestHeldAccumulatesKeepOrder(t *testing.T) {
 				var all sync.WaitGroup
 				for range 2 {
 					all.Go(func() {
-						for !stop.Load() {
-							must(win.Put([]int32{1}, 1, 1))
-							must(win.Flush(1))
+						for !stop.Load() && errors.Join(win.Put([]int32{1}, 1, 1), win.Flush(1)) == nil {
 						}
 					})
 				}
@@ -205,7 +203,7 @@ func TestHeldAccumulatesKeepOrder(t *testing.T) {
 				}
 				stop.Store(true)
 				all.Wait()
-				must(win.UnlockAll())
+				must(win.UnlockAll()) // which fails if a Flush has
 			}
 			must(win.Free())
 		})
