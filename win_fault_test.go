@@ -377,6 +377,7 @@ func TestHostileFloods(t *testing.T) {
 			"PutAlone": {nil, put},
 			"Get":      {nil, request(rma.Request{Kind: rma.Get, Slot: 1 << 28, N: 10})},
 			"Flush":    {put, request(rma.Request{Kind: rma.Flush})},
+			"Put":      {put, request(rma.Request{Kind: rma.Put, Then: rma.Flush})},
 			"Info":     {nil, request(rma.Request{Kind: rma.Info, Slot: 5})},
 			"Lock":     {nil, request(rma.Request{Kind: rma.Lock, Op: uint8(rma.Shared), Slot: 5})},
 		} {
@@ -400,7 +401,7 @@ func TestHostileFloods(t *testing.T) {
 					answer := e.Irecv(nil, ctx, 1, 6, make([]byte, 100))
 					must(e.Send(nil, ctx, 1, 3, request(rma.Request{Kind: rma.Info, Slot: 6}), pml.Standard))
 					exchangeSignals(w, 1)
-					if name == "Flush" || name == "PutAlone" {
+					if name == "Flush" || name == "Put" || name == "PutAlone" {
 						done, _, err := answer.Test()
 						check(!done, "%s: the rank is served still, %v", name, err)
 					}
