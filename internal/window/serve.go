@@ -82,7 +82,7 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	return false
 }
 
-// handle does what a request is about, but for its Then.
+// handle does what a request is about, but for its Then. It reports whether the request is to be handled again.
 func (s *served) handle(source int32, r *rma.Request, elements []byte) (again bool) {
 	var err error
 	mem, in, inside := s.w.requested(r.At, r.N)
