@@ -21,11 +21,14 @@ func everyTransport(t *testing.T, test func(t *testing.T, run runner)) {
 }
 
 var betweenProcesses = append(onlyHere, fabric{"tcp", func(testing.TB) Option {
-	return withDevices(func(rank int, d transport.Device) transport.Device {
-		d.Close()
-		return ok(tcp.New(tcp.Options{Rank: rank, Size: 1 << 10, Job: "test", Secret: testSecret, PeerTimeout: time.Minute}))
-	})
+	return withDevices(tcpDevice)
 }})
+
+// tcpDevice is a device of TCP in the place of d.
+func tcpDevice(rank int, d transport.Device) transport.Device {
+	d.Close()
+	return ok(tcp.New(tcp.Options{Rank: rank, Size: 1 << 10, Job: "test", Secret: testSecret, PeerTimeout: time.Minute}))
+}
 
 func testSecret() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }
 

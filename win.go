@@ -25,7 +25,9 @@ import (
 // ProcNull is ErrRank. Every goroutine may call the methods. An epoch is the rank's and not a goroutine's: goroutines
 // that share a window use one LockAll, and not each a Lock of the same rank.
 //
-// Memory that ranks of one host map forgives a Flush that is missing: run a program with GORUN_TRANSPORTS=tcp too.
+// A Put or Accumulate is at its rank when a call that completes it has returned: Flush, or the end of the epoch. Before
+// that it may not have left this rank, and a Send or a Barrier behind it tells the other rank nothing (§12.5). Memory
+// that ranks of one host map forgives a Flush that is missing: run a program with GORUN_TRANSPORTS=tcp too.
 //
 // A Put of a rank's own elements into others that overlap them, or a Get, is for the caller to avoid (§12.3).
 //
@@ -276,7 +278,8 @@ func move[T any](dst, src []T) {
 	copy(dst, src)
 }
 
-// Put writes src to a rank's elements from element at on; §12.3.1.
+// Put writes src to a rank's elements from element at on; §12.3.1. They are there when the epoch ends or Flush returns,
+// and perhaps not before.
 func (w *Win[T]) Put(src []T, rank int, at int64) error {
 	if dst, ok := w.there(rank, at, len(src)); ok {
 		move(dst, src)

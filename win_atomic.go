@@ -102,7 +102,8 @@ func recognize[T any](op Op[T]) (reduce.Atomic, bool) {
 }
 
 // Accumulate combines src with a rank's elements from element at on, each in one atomic step; §12.3.4. op is Sum,
-// another operator of this package for numbers and bool, or Replace; another one is ErrOp.
+// another operator of this package for numbers and bool, or Replace; another one is ErrOp. The elements are updated
+// when the epoch ends or Flush returns, and perhaps not before.
 func (w *Win[T]) Accumulate(op Op[T], src []T, rank int, at int64) error {
 	return w.update("Accumulate", op, src, nil, rank, at)
 }

@@ -837,9 +837,13 @@ func TestManyWindows(t *testing.T) {
 	})
 }
 
-// Put, Get, Accumulate, FetchOp and CompareAndSwap allocate nothing.
+// Put, Get, Accumulate, FetchOp and CompareAndSwap allocate nothing, in mapped memory, by a link and by requests.
 func TestOperationsAllocateNothing(t *testing.T) {
-	run := overLoop(t)
+	t.Run("loop", func(t *testing.T) { operationsAllocateNothing(t, overLoop(t)) })
+	t.Run("tcp", func(t *testing.T) { operationsAllocateNothing(t, over(t, withDevices(tcpDevice))) })
+}
+
+func operationsAllocateNothing(t *testing.T, run runner) {
 	run(2, func(w *Comm) {
 		withWin(w, 10, func(win *Win[int64]) {
 			must(win.LockAll())
@@ -850,6 +854,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			buf, was := make([]int64, 5), make([]int64, 5)
 			for name, f := range map[string]func(){
 				"Put":            func() { must(win.Put(buf, 1, 2)); must(win.Flush(1)) },
+				"several":        func() { must(win.Put(buf, 1, 2)); must(win.Put(buf, 1, 2)); must(win.Flush(1)) },
 				"Get":            func() { must(win.Get(buf, 1, 2)); must(win.Flush(1)) },
 				"Accumulate":     func() { must(win.Accumulate(Sum, buf, 1, 2)); must(win.Flush(1)) },
 				"GetAccumulate":  func() { must(win.GetAccumulate(Max, buf, was, 1, 2)) },
@@ -984,6 +989,7 @@ func TestHostileRequests(t *testing.T) {
 						case 8:
 							b[1] |= 0x40 // it would have the lock
 						}
+						b[0] |= byte(r.IntN(4)) << 6 // then Flush, or Unlock
 					}
 					must(win.comm.group.Engine.Send(nil, win.comm.group.Context, 1, 3, b, 0))
 				}

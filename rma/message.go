@@ -42,18 +42,28 @@ func (k Kind) String() string {
 //	│ Kind  │ Op    │   Runs    │     Slot      │         At          │          N          │ elements
 //	└───────┴───────┴───────────┴───────────────┴─────────────────────┴─────────────────────┴─────────
 //
-// All integers are little-endian.
+// All integers are little-endian. The two highest bits of byte 0 are Then.
 type Request struct {
 	Kind Kind
 	Op   uint8 // of Update and Fetch, the operator; of Lock, the Mode, and LockFirst; of Unlock, 0 or UnlockUnused
-	Slot int32 // the tag of the answer, or of PutAlone's elements; 0 or more
+	Slot int32 // the tag of the answer, if there is one, or of PutAlone's elements; 0 or more
 	At   int64 // the first element; 0 or more
 	N    int64 // how many; 0 or more
 	// Runs is the length of a table, which comes before the elements: they are not all N, but what the table names in
 	// these. 0: no table. Only Put, Update, Fetch and Get have one. The answer to such a Get is an Answer with the
 	// elements.
 	Runs uint16
+	// Then is Flush or Unlock: the rank does that when it has handled the request, and answers it. 0: neither. Only Put
+	// and Update have one.
+	Then Kind
 }
+
+// The bits of byte 0 for Then.
+const (
+	thenFlush  = 1 << 6
+	thenUnlock = 1 << 7
+	thenBits   = thenFlush | thenUnlock
+)
 
 // LockFirst is added to a Mode: see Asked.First.
 const LockFirst = 1 << 7
@@ -71,7 +81,8 @@ const (
 // A rank keeps these limits towards each other rank, and can then have as much under way as it likes. A rank that
 // exceeds them twice over is none of ours.
 const (
-	// MovesMost is how many requests of PutAlone and Get a rank sends after the last Flush that has been answered.
+	// MovesMost is how many requests of PutAlone and Get of a rank are under way: of PutAlone until a later Flush has
+	// been answered, and of Get until that or until the elements have come.
 	MovesMost = 4096
 	// AsksMost is how many requests of a rank have not been answered, Lock and the others each.
 	AsksMost = 1024
@@ -79,7 +90,14 @@ const (
 
 // Append writes the request.
 func (r *Request) Append(b []byte) []byte {
-	b = append(b, byte(r.Kind), r.Op)
+	kind := byte(r.Kind)
+	switch r.Then {
+	case Flush:
+		kind |= thenFlush
+	case Unlock:
+		kind |= thenUnlock
+	}
+	b = append(b, kind, r.Op)
 	b = binary.LittleEndian.AppendUint16(b, r.Runs)
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Slot))
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.At))
@@ -93,11 +111,19 @@ func (r *Request) Decode(b []byte) (elements []byte, err error) {
 		return nil, fmt.Errorf("rma: a request of %d bytes, at least %d are needed", len(b), RequestSize)
 	}
 	le := binary.LittleEndian
-	*r = Request{Kind(b[0]), b[1], int32(le.Uint32(b[4:])), int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:])),
-		le.Uint16(b[2:])}
+	*r = Request{Kind: Kind(b[0] &^ thenBits), Op: b[1], Slot: int32(le.Uint32(b[4:])), At: int64(le.Uint64(b[8:])),
+		N: int64(le.Uint64(b[16:])), Runs: le.Uint16(b[2:])}
+	switch b[0] & thenBits {
+	case thenFlush:
+		r.Then = Flush
+	case thenUnlock:
+		r.Then = Unlock
+	}
 	switch {
-	case r.Kind == 0 || r.Kind >= kindEnd:
+	case r.Kind == 0 || r.Kind >= kindEnd || b[0]&thenBits == thenBits:
 		return nil, fmt.Errorf("rma: a request of kind %d", b[0])
+	case r.Then != 0 && r.Kind != Put && r.Kind != Update:
+		return nil, fmt.Errorf("rma: a %v request is to be answered as %v is; only put and update are", r.Kind, r.Then)
 	case r.Runs > 0 && r.Kind != Put && r.Kind != Get && r.Kind != Update && r.Kind != Fetch:
 		return nil, fmt.Errorf("rma: a %v request has a table of runs, of %d bytes", r.Kind, r.Runs)
 	case int(r.Runs) > len(b)-RequestSize:

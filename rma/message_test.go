@@ -17,6 +17,11 @@ func TestRequestBytes(t *testing.T) {
 	if got := r.Append([]byte("before")); !bytes.Equal(got, append([]byte("before"), want...)) {
 		t.Errorf("the request is %x, want %x", got, want)
 	}
+	for then, first := range map[Kind]byte{0: 5, Flush: 0x45, Unlock: 0x85} {
+		if got := (&Request{Kind: Update, Then: then}).Append(nil)[0]; got != first {
+			t.Errorf("an update, then %v, begins with %#x, want %#x", then, got, first)
+		}
+	}
 	if len(want) != RequestSize || AnswerSize != 8 {
 		t.Errorf("RequestSize is %d and AnswerSize %d", RequestSize, AnswerSize)
 	}
@@ -49,11 +54,14 @@ func TestRequestRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for kind := Info; kind < kindEnd; kind++ {
 		for i := range 50 {
-			want := Request{kind, uint8(rng.Uint32()), rng.Int32(), rng.Int64(), rng.Int64(), 0}
+			want := Request{kind, uint8(rng.Uint32()), rng.Int32(), rng.Int64(), rng.Int64(), 0, 0}
 			if i == 0 {
 				want = Request{Kind: kind}
 			} else if i == 1 {
-				want = Request{kind, math.MaxUint8, math.MaxInt32, math.MaxInt64, math.MaxInt64, 0}
+				want = Request{kind, math.MaxUint8, math.MaxInt32, math.MaxInt64, math.MaxInt64, 0, 0}
+			}
+			if kind == Put || kind == Update {
+				want.Then = []Kind{0, Flush, Unlock}[rng.IntN(3)]
 			}
 			elements := make([]byte, rng.IntN(40))
 			for j := range elements {
@@ -62,7 +70,7 @@ func TestRequestRoundTrip(t *testing.T) {
 			if kind == Put || kind == Get || kind == Update || kind == Fetch {
 				want.Runs = uint16(rng.IntN(len(elements) + 1))
 			}
-			got := Request{1, 2, 3, 4, 5, 6} // nothing of an earlier request remains
+			got := Request{1, 2, 3, 4, 5, 6, 7} // nothing of an earlier request remains
 			rest, err := got.Decode(append(want.Append(nil), elements...))
 			if err != nil || got != want || !bytes.Equal(rest, elements) {
 				t.Fatalf("%+v with %x is read as %+v with %x, %v", want, elements, got, rest, err)
@@ -91,7 +99,8 @@ func TestRequestRefused(t *testing.T) {
 		b    byte
 		text string
 	}{
-		{0, 0, "of kind 0"}, {0, byte(kindEnd), "of kind 12"}, {0, 255, "of kind 255"},
+		{0, 0, "of kind 0"}, {0, byte(kindEnd), "of kind 12"}, {0, 255, "of kind 255"}, {0, 0xc2, "of kind 194"},
+		{0, 0x46, "a fetch request is to be answered as flush is"}, {0, 0x40, "of kind 64"},
 		{2, 1, "a table of 1 bytes, and 0 follow"}, {3, 255, "a table of 65280 bytes, and 0 follow"},
 		{7, 0x80, "with tag -2147483647"}, {15, 0x80, "from element -9223372036854775806 on"},
 		{23, 0x80, "of -9223372036854775805 elements"}, {23, 0xff, "elements"},
@@ -100,6 +109,18 @@ func TestRequestRefused(t *testing.T) {
 		b[c.at] = c.b
 		if rest, err := new(Request).Decode(b); err == nil || rest != nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("byte %d is %#x: %v, want %q in it", c.at, c.b, err, c.text)
+		}
+	}
+}
+
+// A Flush or an Unlock follows some kinds only.
+func TestRequestThen(t *testing.T) {
+	for kind := Info; kind < kindEnd; kind++ {
+		for _, then := range []Kind{Flush, Unlock} {
+			_, err := new(Request).Decode((&Request{Kind: kind, Then: then}).Append(nil))
+			if may := kind == Put || kind == Update; (err == nil) != may {
+				t.Errorf("a %v request, then %v: %v", kind, then, err)
+			}
 		}
 	}
 }
@@ -118,6 +139,7 @@ func TestRequestTable(t *testing.T) {
 // A request that is read has fields that can be, and is written as the same bytes.
 func FuzzDecode(f *testing.F) {
 	f.Add((&Request{Kind: Put, Slot: 1, At: 2, N: 3}).Append(nil))
+	f.Add((&Request{Kind: Update, Slot: 1, N: 3, Then: Unlock}).Append(nil))
 	f.Add((&Request{Kind: Swap, Op: 200, Slot: math.MaxInt32, At: math.MaxInt64, N: 1}).Append(nil))
 	f.Add(bytes.Repeat([]byte{0xff}, RequestSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -129,7 +151,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		if r.Kind == 0 || r.Kind >= kindEnd || r.Slot < 0 || r.At < 0 || r.N < 0 {
+		if r.Kind == 0 || r.Kind >= kindEnd || r.Slot < 0 || r.At < 0 || r.N < 0 ||
+			r.Then != 0 && r.Kind != Put && r.Kind != Update {
 			t.Fatalf("%x is read as %+v", b, r)
 		}
 		if again := append(r.Append(nil), elements...); !bytes.Equal(again, b) {

@@ -91,6 +91,9 @@ func (d servedOnDevice) Handle(source int32, msg []byte) (again bool) {
 		}
 	case rma.Put, rma.Update: // of a program that is none of ours
 		s.note(source, &r, inside, false, nil)
+		if r.Then != 0 {
+			s.end(source, rma.Request{Kind: r.Then, Slot: r.Slot})
+		}
 	case rma.Fetch, rma.Swap:
 		s.answer(source, r.Slot, rma.Answer{Result: rma.Senseless}, 0)
 	default: // which are about no elements

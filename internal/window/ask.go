@@ -3,6 +3,7 @@ package window
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
@@ -23,6 +24,11 @@ type Remote struct {
 	flushing chan struct{}
 	flushed  uint64 // of sent, how many are complete there; guarded by flushing
 
+	// held is a request with its elements that has not been sent; nil: there is none. See hold. order guards its
+	// changes, and is held until the engine has the request. No handler of the engine's takes order.
+	held  atomic.Pointer[scratch]
+	order sync.Mutex
+
 	// Guarded by the window's mu.
 	known   bool
 	count   int64      // elements that it has
@@ -31,9 +37,10 @@ type Remote struct {
 	contact *contact   // one goroutine at a time asks for these; nil: none does
 	pending []transfer // messages that carry elements of operations
 	spare   []transfer // empty: the memory of the next pending
-	sent    uint64     // operations whose requests have been sent
+	sent    uint64     // operations whose requests have been sent, or are held
+	wrote   uint64     // sent when the last one was added of which only a Flush says that it is complete
 	handled uint64     // of sent, how many that rank has handled, if not more
-	moves   int        // those that are in pending, or about to be, since the last Flush: see rma.MovesMost
+	moves   int        // those that are in pending, or about to be, since the last flush: see rma.MovesMost
 	moving  int        // of moves, those whose requests have been sent
 }
 
@@ -53,8 +60,9 @@ type contact struct {
 
 // scratch has a request, and an answer.
 type scratch struct {
-	out []byte
-	in  [rma.AnswerSize + elementsMost]byte
+	want rma.Request // of hold
+	out  []byte
+	in   [rma.AnswerSize + elementsMost]byte
 }
 
 // remote returns the record of a rank, made on first contact.
@@ -224,23 +232,38 @@ func (w *Window) take() *scratch {
 
 // tellRequest sends a request whose answer, if it has one, is not waited for here. sent: it is on its way, also if ctx
 // has ended.
-func (w *Window) tellRequest(ctx context.Context, op string, rank int, r *rma.Request, elements []byte) (sent bool,
-	err error) {
+func (w *Window) tellRequest(ctx context.Context, op string, rank int, far *Remote, r *rma.Request, elements []byte) (
+	sent bool, err error) {
+	if ctx != nil && ctx.Err() != nil {
+		return false, w.wrap(op, rank, ctx.Err())
+	}
+	if err := w.release(ctx, op, rank, far); err != nil {
+		return false, err
+	}
 	s := w.take()
 	s.out = append(r.Append(s.out[:0]), elements...)
-	e, to := w.group.Engine, w.group.ToWorld(rank)
 	if ctx == nil {
-		err = e.Send(nil, w.messages(), to, tagRequest, s.out, pml.Standard)
+		err = w.group.Engine.Send(nil, w.messages(), w.group.ToWorld(rank), tagRequest, s.out, pml.Standard)
 		w.scratch.Put(s)
 		return err == nil, w.wrap(op, rank, err)
 	}
-	if err := ctx.Err(); err != nil {
-		return false, w.wrap(op, rank, err)
-	}
-	m := e.Isend(nil, w.messages(), to, tagRequest, s.out, pml.Standard)
-	if err := m.Await(ctx); err != nil {
-		w.later(m, func() { w.scratch.Put(s) })
-		return true, w.wrap(op, rank, err)
+	return w.awaitSent(ctx, op, rank, w.startRequest(rank, s), s)
+}
+
+// startRequest begins to send the request of a scratch.
+func (w *Window) startRequest(rank int, s *scratch) *pml.Request {
+	return w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), tagRequest, s.out, pml.Standard)
+}
+
+// awaitSent returns when the message m with the request of a scratch is sent, and gives the scratch back. sent is as in
+// tellRequest.
+func (w *Window) awaitSent(ctx context.Context, op string, rank int, m *pml.Request, s *scratch) (sent bool,
+	err error) {
+	if ctx != nil {
+		if err := m.Await(ctx); err != nil {
+			w.later(m, func() { w.scratch.Put(s) })
+			return true, w.wrap(op, rank, err)
+		}
 	}
 	_, err = m.Wait()
 	w.scratch.Put(s)
@@ -274,33 +297,54 @@ func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Requ
 	s := w.take()
 	r.Slot = w.slot(tagAnswers)
 	to := w.group.ToWorld(rank)
-	var st pml.Status
-	var err error
-	if ctx == nil {
-		s.out = append(r.Append(s.out[:0]), elements...)
-		st, err = w.group.Engine.Sendrecv(nil, w.messages(), to, tagRequest, s.out, to, r.Slot, s.in[:])
-	} else {
+	if ctx != nil {
 		m := w.group.Engine.Irecv(nil, w.messages(), to, r.Slot, s.in[:])
-		sent, failed := w.tellRequest(ctx, op, rank, r, elements)
-		if failed == nil {
-			failed = m.Await(ctx)
-		}
-		switch {
-		case failed != nil && sent: // the answer may come at any time
-			w.later(m, func() { w.give(s, room) })
-			return w.wrap(op, rank, failed)
-		case failed != nil:
-			m.Cancel()
-		}
-		if st, err = m.Wait(); failed != nil {
-			err = failed
-		}
+		sent, err := w.tellRequest(ctx, op, rank, far, r, elements)
+		return w.awaitAnswer(ctx, op, rank, r, asked{m, s, room, sent, err}, answer)
 	}
 	defer w.give(s, room)
+	if err := w.release(nil, op, rank, far); err != nil {
+		return err
+	}
+	s.out = append(r.Append(s.out[:0]), elements...)
+	st, err := w.group.Engine.Sendrecv(nil, w.messages(), to, tagRequest, s.out, to, r.Slot, s.in[:])
 	if err != nil {
 		return w.wrap(op, rank, err)
 	}
 	return w.answered(op, rank, r, s.in[:st.Bytes], answer)
+}
+
+// asked is a request whose answer is to be received.
+type asked struct {
+	m    *pml.Request // receives the answer
+	s    *scratch     // of the answer
+	room chan struct{}
+	sent bool  // the request is on its way
+	err  error // of sending it
+}
+
+// awaitAnswer waits for an answer no longer than ctx, and reads it.
+func (w *Window) awaitAnswer(ctx context.Context, op string, rank int, r *rma.Request, a asked, answer []byte) error {
+	err := a.err
+	if err == nil {
+		err = a.m.Await(ctx)
+	}
+	switch {
+	case err != nil && a.sent: // the answer may come at any time
+		w.later(a.m, func() { w.give(a.s, a.room) })
+		return w.wrap(op, rank, err)
+	case err != nil:
+		a.m.Cancel()
+	}
+	st, failed := a.m.Wait()
+	defer w.give(a.s, a.room)
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return w.wrap(op, rank, err)
+	}
+	return w.answered(op, rank, r, a.s.in[:st.Bytes], answer)
 }
 
 // answered reads what a rank has sent as the answer to a request, which must have so many bytes behind the first ones.
@@ -363,23 +407,26 @@ func (w *Window) announce(ctx context.Context, op string, rank int, r *Remote, w
 	if err := w.reserve(ctx, op, rank, r); err != nil {
 		return false, err
 	}
-	if sent, err = w.tellRequest(ctx, op, rank, want, nil); !sent {
+	if sent, err = w.tellRequest(ctx, op, rank, r, want, nil); !sent {
 		w.unreserve(r)
 	}
 	return sent, err
 }
 
-// began notes an operation whose request has been sent.
+// began notes an operation whose request is held.
 func (w *Window) began(r *Remote) {
 	w.mu.Lock()
 	r.sent++
+	r.wrote = r.sent
 	w.mu.Unlock()
 }
 
-// beganTransfer is began where a message of its own has the elements that want names.
+// beganTransfer notes an operation whose request has been sent. A message of its own has the elements that want names.
 func (w *Window) beganTransfer(r *Remote, want *rma.Request, m *pml.Request) {
 	w.mu.Lock()
-	r.sent++
+	if r.sent++; want.Kind != rma.Get {
+		r.wrote = r.sent
+	}
 	r.moving++
 	r.pending = append(r.pending, transfer{m, want.At, want.N})
 	w.mu.Unlock()
@@ -392,7 +439,7 @@ func (w *Window) unreserve(r *Remote) {
 	w.mu.Unlock()
 }
 
-// Put writes src at a rank. src is the window's until the next flush there.
+// Put writes src at a rank. src is the window's until the next flush there. A short one may be held until then.
 func (w *Window) Put(ctx context.Context, op string, r *Remote, rank int, at int64, src []byte) error {
 	if l := r.link.Load(); l != nil {
 		if ok, err := l.Put(ctx, src, at*int64(w.elem)); ok {
@@ -418,11 +465,7 @@ func (w *Window) put(ctx context.Context, op string, r *Remote, rank int, at int
 	request *pml.Request, err error) {
 	want := rma.Request{Kind: rma.Put, At: at, N: w.count(src)}
 	if len(src) <= elementsMost {
-		sent, err := w.tellRequest(ctx, op, rank, &want, src)
-		if sent {
-			w.began(r)
-		}
-		return nil, err
+		return nil, w.hold(ctx, op, rank, r, &want, src)
 	}
 	want.Kind, want.Slot = rma.PutAlone, w.slot(tagElements)
 	sent, err := w.announce(ctx, op, rank, r, &want)
@@ -466,7 +509,7 @@ func (w *Window) get(ctx context.Context, op string, r *Remote, rank int, at int
 	}
 	want := rma.Request{Kind: rma.Get, At: at, N: w.count(dst), Slot: w.slot(tagAnswers)}
 	m := w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst)
-	sent, err := w.tellRequest(ctx, op, rank, &want, nil)
+	sent, err := w.tellRequest(ctx, op, rank, r, &want, nil)
 	if !sent {
 		m.Cancel()
 		m.Wait()
@@ -485,11 +528,7 @@ func (w *Window) Accumulate(ctx context.Context, call string, r *Remote, rank in
 	src []byte) error {
 	return w.pieces(len(src), func(from, to int) error {
 		want := rma.Request{Kind: rma.Update, Op: op, At: at + w.count(src[:from]), N: w.count(src[from:to])}
-		sent, err := w.tellRequest(ctx, call, rank, &want, src[from:to])
-		if sent {
-			w.began(r)
-		}
-		return err
+		return w.hold(ctx, call, rank, r, &want, src[from:to])
 	})
 }
 
@@ -553,6 +592,7 @@ func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (en
 		if failed := m.Await(ctx); failed != nil && ctx != nil {
 			w.mu.Lock()
 			r.pending = append(pending[i:len(pending):len(pending)], r.pending...)
+			r.settledWith(err)
 			w.mu.Unlock()
 			return true, w.wrap(op, rank, failed)
 		}
@@ -566,8 +606,17 @@ func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (en
 	clear(pending)
 	w.mu.Lock()
 	r.spare = pending[:0]
+	r.settledWith(err)
 	w.mu.Unlock()
 	return false, err
+}
+
+// settledWith has the next flush ask the rank after an error: the rank tells of it too, or is gone, and each flush is
+// to say so. The window's mu is held.
+func (r *Remote) settledWith(err error) {
+	if err != nil {
+		r.wrote = r.sent
+	}
 }
 
 // settled is settle for a caller that does not hold r.flushing.
@@ -595,14 +644,15 @@ func (w *Window) flushWithin(ctx context.Context, op string, rank int) error {
 	return w.complete(ctx, op, rank, r, rma.Flush)
 }
 
-// complete sends a Flush, unless there is nothing to flush, or an Unlock, and waits for the answer.
+// complete sends a Flush, unless there is nothing to flush, or an Unlock, and waits for the answer. A Get is complete
+// when its elements have come: then there is nothing to ask.
 func (w *Window) complete(ctx context.Context, op string, rank int, r *Remote, kind rma.Kind) error {
 	if err := enter(ctx, r.flushing); err != nil {
 		return w.wrap(op, rank, err)
 	}
 	defer func() { <-r.flushing }()
 	w.mu.Lock()
-	sent, moving := r.sent, r.moving
+	sent, wrote, moving := r.sent, r.wrote, r.moving
 	w.mu.Unlock()
 	if kind == rma.Flush && sent == r.flushed {
 		_, err := w.flushLink(ctx, op, rank, r)
@@ -612,7 +662,10 @@ func (w *Window) complete(ctx context.Context, op string, rank int, r *Remote, k
 	if ended {
 		return err
 	}
-	failed := w.askWithin(ctx, op, rank, &rma.Request{Kind: kind}, nil, nil)
+	var failed error
+	if kind != rma.Flush || err != nil || wrote > r.flushed {
+		failed = w.askEnd(ctx, op, rank, r, kind)
+	}
 	if ctx != nil && ctx.Err() != nil && errors.Is(failed, ctx.Err()) {
 		return errors.Join(err, failed) // the next flush asks again
 	}

@@ -214,7 +214,7 @@ func (r *reads) ask(b *batch) error {
 	t := read{want: rma.Request{Kind: rma.Get, At: r.a.first, N: r.a.n, Runs: uint16(len(b.table())),
 		Slot: w.slot(tagAnswers)}, s: w.take(), from: b.from, n: b.n}
 	t.m = w.group.Engine.Irecv(nil, w.messages(), to, t.want.Slot, t.s.in[:])
-	sent, err := w.tellRequest(r.ctx, r.op, r.a.rank, &t.want, b.table())
+	sent, err := w.tellRequest(r.ctx, r.op, r.a.rank, r.a.far, &t.want, b.table())
 	if sent {
 		r.under = append(r.under, t)
 		return err
@@ -419,17 +419,13 @@ func (w *Window) inBatches(a *aim, carried bool, unit int, f func(*batch) error)
 	return err
 }
 
-// tellBatch sends a request with runs, and what src has for these.
+// tellBatch makes a request with runs, and what src has for these.
 func (w *Window) tellBatch(ctx context.Context, call string, a *aim, kind rma.Kind, op uint8, b *batch,
 	src *Strewn) error {
 	want := rma.Request{Kind: kind, Op: op, At: a.first, N: a.n, Runs: uint16(len(b.table()))}
 	elements := b.s.out[rma.RequestSize:][:len(b.table())+int(b.n)]
 	src.pack(elements[len(b.table()):], b.from)
-	sent, err := w.tellRequest(ctx, call, a.rank, &want, elements)
-	if sent {
-		w.began(a.far)
-	}
-	return err
+	return w.hold(ctx, call, a.rank, a.far, &want, elements)
 }
 
 // handleRuns is Handle of a request with runs. It reports whether the request is to be handled again.

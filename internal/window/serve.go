@@ -73,54 +73,69 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 		// Of no rank of the window, or of a program that is none of ours: no call waits for an answer.
 		return s.steps.abandon()
 	}
+	if s.handle(source, &r, elements) {
+		return true
+	}
+	if r.Then != 0 {
+		s.end(source, rma.Request{Kind: r.Then, Slot: r.Slot})
+	}
+	return false
+}
+
+// handle does what a request is about, but for its Then. It reports whether the request is to be handled again.
+func (s *served) handle(source int32, r *rma.Request, elements []byte) (again bool) {
+	var err error
 	mem, in, inside := s.w.requested(r.At, r.N)
 	defer in.leave()
 	if r.Runs > 0 {
-		return s.handleRuns(source, &r, mem, inside, elements)
+		return s.handleRuns(source, r, mem, inside, elements)
 	}
 	switch r.Kind {
 	case rma.Info:
 		s.lend(source, r.Slot)
 	case rma.Put:
-		s.note(source, &r, inside, len(elements) == len(mem), nil)
+		s.note(source, r, inside, len(elements) == len(mem), nil)
 		if inside && len(elements) == len(mem) {
 			copy(mem, elements)
 		}
 	case rma.PutAlone: // one that is outside is received into no memory, so that its sender goes on
-		s.note(source, &r, inside, true, nil)
+		s.note(source, r, inside, true, nil)
 		if o := s.moves(source); o != nil {
 			s.port.Recv(int(source), r.Slot, mem, in.during(o))
 		}
 	case rma.Get:
-		s.note(source, &r, inside, true, nil)
+		s.note(source, r, inside, true, nil)
+		if len(mem) <= elementsMost && s.port.SendNow(int(source), r.Slot, mem) {
+			break // the usual case: no end is to be heard of
+		}
 		if o := s.moves(source); o != nil {
 			s.port.Send(int(source), r.Slot, mem, in.during(o))
 		}
 	case rma.Update:
 		ok := len(elements) == len(mem)
 		if inside && ok {
-			if ok, err = s.w.combine(r.Op, s.offset(&r), mem, elements, nil); err == errBusy {
+			if ok, err = s.w.combine(r.Op, s.offset(r), mem, elements, nil); err == errBusy {
 				return true
 			}
 		}
-		s.note(source, &r, inside, ok, err)
+		s.note(source, r, inside, ok, err)
 	case rma.Fetch:
 		ok := (len(elements) == len(mem) || len(elements) == 0) && len(mem) <= elementsMost
 		if inside && ok {
 			before := s.out[rma.AnswerSize:][:len(mem)]
-			if ok, err = s.w.combine(r.Op, s.offset(&r), mem, elements, before); err == errBusy {
+			if ok, err = s.w.combine(r.Op, s.offset(r), mem, elements, before); err == errBusy {
 				return true
 			}
 		}
-		s.answer(source, r.Slot, s.verdict(&r, inside, ok, err), len(mem))
+		s.answer(source, r.Slot, s.verdict(r, inside, ok, err), len(mem))
 	case rma.Swap:
 		ok := r.N == 1 && len(elements) == 2*len(mem) && len(mem) <= 8
 		if inside && ok {
-			if ok, err = s.w.swap(s.offset(&r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
+			if ok, err = s.w.swap(s.offset(r), mem, elements, s.out[rma.AnswerSize:][:len(mem)]); err == errBusy {
 				return true
 			}
 		}
-		s.answer(source, r.Slot, s.verdict(&r, inside, ok, err), len(mem))
+		s.answer(source, r.Slot, s.verdict(r, inside, ok, err), len(mem))
 	case rma.Lock:
 		switch {
 		case s.broken.Result != rma.Done:
@@ -132,18 +147,23 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 			s.grant()
 		}
 	case rma.Flush, rma.Unlock:
-		switch o := s.origins[source]; {
-		case o == nil || o.moving == 0:
-			s.flushed(source, &r)
-		case len(o.flushes) == flushesMost:
-			s.Failed(source, nil)
-		default:
-			o.flushes = append(o.flushes, r)
-		}
+		s.end(source, *r)
 	case rma.Abandon:
 		s.abandoned(source, rma.Returned)
 	}
 	return false
+}
+
+// end handles a Flush or an Unlock.
+func (s *served) end(source int32, r rma.Request) {
+	switch o := s.origins[source]; {
+	case o == nil || o.moving == 0:
+		s.flushed(source, &r)
+	case len(o.flushes) == flushesMost:
+		s.Failed(source, nil)
+	default:
+		o.flushes = append(o.flushes, r)
+	}
 }
 
 // offset is how many bytes of this rank's memory are before what a request is about.
