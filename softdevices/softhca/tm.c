@@ -114,7 +114,7 @@ static void run(struct work *w)
 	struct tm_srq *tm = container_of(w, struct tm_srq, work);
 	struct tm_op op;
 
-	for (int budget = 64; !tm->srq->ctx->paused && next_op(tm, &op); budget--) {
+	for (int budget = 64; !tm->srq->ctx->paused && !tm->srq->ctx->fatal && next_op(tm, &op); budget--) {
 		if (op.at > now_ns()) {
 			timer_arm(&tm->timer, op.at);
 			return;
