@@ -155,7 +155,7 @@ static void offer_landed(struct timer *t)
 
 enum { OFFER_TAKES = 2000000 }; /* ns between the two completions of an offer */
 
-/* As mlx5 for an offer that comes in more than one packet: MATCH first (CONSUMED_SW_RNDV), the heads later (EXPECTED). */
+/* As mlx5, for an offer in more than one packet: MATCH first (CONSUMED_SW_RNDV), the heads later (EXPECTED). */
 static void offer_in_two(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, struct tm_entry *e, const uint8_t *head)
 {
 	struct tm_job *j = calloc(1, sizeof(*j));
@@ -226,7 +226,8 @@ static void rndv_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, stru
 		entry_fails(qp, p, tm, e, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_OP_ERR);
 		return;
 	}
-	*j = (struct tm_job){ .qp = qp, .tm = tm, .entry = e, .va = be64toh(r.va), .rkey = ntohl(r.rkey), .len = ntohl(r.len) };
+	*j = (struct tm_job){ .qp = qp, .tm = tm, .entry = e, .va = be64toh(r.va), .rkey = ntohl(r.rkey),
+			      .len = ntohl(r.len) };
 	list_init(&j->timer.link);
 	memcpy(j->fin, head, RNDV);
 	j->fin[0] = IBV_TMH_FIN;
@@ -347,9 +348,10 @@ static void pump(struct hca_qp *qp)
 }
 
 /*
- * A rendezvous that the device has given up is to mlx5 like one that it leaves to software (MSG_COMPLETION_CANCELED):
- * the status of an offer, MATCH and DATA_VALID, and no header. What is in the buffer is what it was, or the user's data.
- * An error of the device's READ is one of a send queue that the program does not have: the number is rubbish.
+ * mlx5 reports a rendezvous that the device has given up like one that the device leaves to software
+ * (MSG_COMPLETION_CANCELED): the status of an offer, MATCH and DATA_VALID, and no header. The buffer has what it had, or
+ * the user's data. An error of the device's READ is one of a send queue that the program does not have: the number is
+ * rubbish.
  */
 static void job_given_up(struct hca_qp *qp, struct tm_job *j, enum ibv_wc_status status)
 {

@@ -123,7 +123,8 @@ func TestPollFails(t *testing.T) {
 			for p.Event == transport.Unmatched {
 				p = g.next(1)
 			}
-			if p.Event != transport.Down || !strings.Contains(p.Err.Error(), "polling the completion queue: input/output error") {
+			const why = "polling the completion queue: input/output error"
+			if p.Event != transport.Down || !strings.Contains(p.Err.Error(), why) {
 				t.Errorf("event %d, %+v, %v; want Down for a failed poll", p.Event, p.Header, p.Err)
 			}
 			if p := g.next(0); p.Event != transport.Down {
@@ -264,8 +265,8 @@ func TestSyncOvertaken(t *testing.T) {
 	}
 }
 
-// A device that has failed executes no operation of its list any more. The receives that are asked back come back, those
-// that were asked for before its end and after it.
+// A device that has failed executes no operation of its list any more. Receives come back that are asked for before its
+// end, and after it.
 func TestListOfAFailedDevice(t *testing.T) {
 	needSoft(t)
 	watchdog(t)

@@ -1642,7 +1642,7 @@ static void error_names_another_buffer(void)
 	close_sides(&a, &b);
 }
 
-/* An operation on an entry says SYNC_REQ, also one that comes too late, if messages have been left to software since. */
+/* A TAG_DEL says SYNC_REQ, also one that is too late, if messages have been left to software since the TAG_ADD. */
 static void late_deletion_asks_for_sync(void)
 {
 	struct ibv_ops_wr w = { .wr_id = 4444, .opcode = IBV_WR_TAG_DEL, .flags = SYNCED };
@@ -1691,7 +1691,7 @@ static void failing_poll(void)
 	MUST(pthread_create(&t, NULL, poll_again, &b));
 	clock_gettime(CLOCK_REALTIME, &soon);
 	soon.tv_sec += 1;
-	CHECK(pthread_timedjoin_np(t, &rc, &soon) == ETIMEDOUT, "the queue is not locked: start_poll says %d", (int)(intptr_t)rc);
+	CHECK(pthread_timedjoin_np(t, &rc, &soon) == ETIMEDOUT, "the queue is not locked: start_poll: %d", (int)(intptr_t)rc);
 	ibv_end_poll(b.cq);
 	MUST(pthread_join(t, &rc));
 	CHECK(!rc, "start_poll after end_poll: %d", (int)(intptr_t)rc);
