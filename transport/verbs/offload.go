@@ -123,7 +123,7 @@ func (t *tagList) init(d *Device, tags, ops int) {
 
 // post is Post of transport.Offload.
 func (t *tagList) post(tag, mask uint64, buf transport.Mem, cookie uint64) transport.Posted {
-	if len(t.free) == 0 || t.ops >= t.opsMax-1 || t.d.closed.Load() { // one is left for SYNC
+	if len(t.free) == 0 || t.ops >= t.opsMax-1 || t.d.closed.Load() || t.d.dead.Load() { // one is left for SYNC
 		return transport.PostedFull
 	}
 	i := t.free[len(t.free)-1]

@@ -294,7 +294,10 @@ const flushPatience = 2 * time.Second
 
 func (d *Device) failAll(err error) {
 	d.dead.Store(true)
-	for _, s := range d.table.Load().all {
+	d.mu.Lock() // no session is made from now on
+	all := d.table.Load().all
+	d.mu.Unlock()
+	for _, s := range all {
 		d.fail(s, err, true)
 	}
 }
