@@ -392,7 +392,7 @@ func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 	case e.err != nil:
 		pkt.Err = e.err
 	case e.offered:
-		if err := offer(e.buf, e.packed, e.priv, &pkt.Header); err != nil {
+		if err := readOffer(e.buf, e.packed, e.priv, &pkt.Header); err != nil {
 			pkt.Err = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
 			t.failSender(e, err)
 		}
