@@ -174,7 +174,17 @@ func (t *tagList) cancel(cookie uint64) {
 
 // abandoned reports whether the device will execute no operation of the list and write to no buffer of it: it has
 // failed, and its queue pairs are destroyed.
-func (t *tagList) abandoned() bool { return t.d != nil && t.d.dead.Load() && len(t.d.ending) == 0 }
+func (t *tagList) abandoned() bool {
+	if !t.on() || !t.d.dead.Load() {
+		return false
+	}
+	for _, s := range t.d.table.Load().all {
+		if s.qp != 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // giveUpList gives back the receives that were asked for before the list was abandoned.
 func (t *tagList) giveUpList() {
