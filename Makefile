@@ -162,6 +162,9 @@ ifndef SHORT
 	@# List operations that are late and work in another order.
 	SOFTHCA_SEED=1 SOFTHCA_LIST_DELAY=150 $(GOTEST) -short -tags verbs -run '^Test[A-Z].*/^verbs-tags$$' .
 	SOFTHCA_SEED=2 SOFTHCA_LIST_DELAY=300 $(GOTEST) -short -tags verbs -run '^Test[A-Z].*/^verbs-tags(-shm)?$$' .
+	@# Completions of tag matching as rdma-core's provider mlx5 gives them.
+	SOFTHCA_MODE=mlx5 $(GOTEST) -short -tags verbs ./transport/verbs
+	SOFTHCA_MODE=mlx5 $(GOTEST) -short -tags verbs -run '^Test[A-Z].*/^verbs-tags$$' .
 	$(GOTEST) -tags verbs -race -short ./transport/verbs
 	$(GOTEST) -tags cuda -race -short ./accel/cuda
 	$(GOTEST) -tags cuda -run '^Test(Devices|Whole)$$' ./benchmarks ./internal/tools/gpucheck

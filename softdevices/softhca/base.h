@@ -92,11 +92,18 @@ struct work {
 
 /* ---- knobs ---- */
 
-enum fail_kind { FAIL_SEND, FAIL_WRITE, FAIL_READ, FAIL_ATOMIC, FAIL_FIN, FAIL_REG, FAIL_KINDS };
+enum fail_kind { FAIL_SEND, FAIL_WRITE, FAIL_READ, FAIL_ATOMIC, FAIL_FIN, FAIL_REG, FAIL_POLL, FAIL_KINDS };
 
 enum { PKEYS_MOST = 16 };
 
+/* What the device is: SOFTHCA_MODE. */
+enum mode {
+	MODE_IB,
+	MODE_MLX5, /* completions of tag matching as rdma-core's provider mlx5 reports them */
+};
+
 struct knobs {
+	enum mode mode;
 	char dir[256];
 	bool seeded;
 	uint64_t seed;

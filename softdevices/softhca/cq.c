@@ -83,10 +83,13 @@ static void give_back(struct cqe *e)
 		tags_op_polled(e->tm, e->op_index);
 }
 
-/* With an error only wr_id, status, qp_num and vendor_err are to be read. The rest is rubbish that looks real. */
+/*
+ * With an error only wr_id, status, qp_num and vendor_err are to be read. The rest is rubbish that looks real. Two
+ * statuses are none of an error: opcode and flags hold.
+ */
 static void spoil(struct cqe *e)
 {
-	if (e->status == IBV_WC_SUCCESS || e->status == IBV_WC_TM_RNDV_INCOMPLETE)
+	if (e->status == IBV_WC_SUCCESS || e->status == IBV_WC_TM_RNDV_INCOMPLETE || e->status == IBV_WC_TM_ERR)
 		return;
 	e->opcode = e->opcode == IBV_WC_RECV ? IBV_WC_RDMA_READ : IBV_WC_RECV;
 	e->wc_flags = IBV_WC_WITH_IMM | IBV_WC_GRH | IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID | IBV_WC_TM_SYNC_REQ;

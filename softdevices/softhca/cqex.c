@@ -6,14 +6,20 @@ static struct hca_cq *of(struct ibv_cq_ex *pub)
 	return (struct hca_cq *)pub;
 }
 
+enum { POLL_ERR = -2 }; /* mlx5's CQ_POLL_ERR, which its start_poll and next_poll return as it is */
+
+/* A completion that SOFTHCA_FAIL names is lost, as one of a queue pair that mlx5 does not know. */
 static int next(struct ibv_cq_ex *pub)
 {
 	struct hca_cq *cq = of(pub);
-	bool got;
+	bool got, lost;
 
 	pthread_mutex_lock(&cq->mu);
 	got = cq_take(cq, &cq->cur);
+	lost = got && fail_now(cq->ctx, FAIL_POLL);
 	pthread_mutex_unlock(&cq->mu);
+	if (lost)
+		return POLL_ERR;
 	if (!got)
 		return ENOENT;
 	pub->wr_id = cq->cur.wr_id;
@@ -21,7 +27,10 @@ static int next(struct ibv_cq_ex *pub)
 	return 0;
 }
 
-/* pub.mutex is held from start to end: the current completion is one per queue. Not held after ENOENT. */
+/*
+ * pub.mutex is held from a start that succeeds to end, also if next fails: the current completion is one per queue, and
+ * mlx5 keeps its lock so.
+ */
 static int start(struct ibv_cq_ex *pub, struct ibv_poll_cq_attr *attr)
 {
 	int err;

@@ -59,7 +59,7 @@ static int bool_knob(const char *name, const char *value, bool *out)
 /* SOFTHCA_FAIL=read:17,reg:3 */
 static int fail_knob(struct knobs *k, const char *name, const char *value)
 {
-	static const char *const kinds[FAIL_KINDS] = { "send", "write", "read", "atomic", "fin", "reg" };
+	static const char *const kinds[FAIL_KINDS] = { "send", "write", "read", "atomic", "fin", "reg", "poll" };
 	const char *p = value;
 
 	while (*p) {
@@ -79,7 +79,7 @@ static int fail_knob(struct knobs *k, const char *name, const char *value)
 			return 0;
 		p = comma + 1;
 	}
-	return bad(name, value, "KIND:N,… with KIND send, write, read, atomic, fin or reg and N from 1");
+	return bad(name, value, "KIND:N,… with KIND send, write, read, atomic, fin, reg or poll and N from 1");
 }
 
 static int scale_knob(struct knobs *k, const char *name, const char *value)
@@ -114,6 +114,18 @@ static int pkeys_knob(struct knobs *k, const char *name, const char *value)
 	return bad(name, value, "KEY,…: up to 16 hexadecimal numbers of 16 bits, not 0 or 8000");
 }
 
+static int mode_knob(struct knobs *k, const char *name, const char *value)
+{
+	static const char *const modes[] = { "ib", "mlx5" };
+
+	for (unsigned i = 0; i < sizeof(modes) / sizeof(*modes); i++)
+		if (!strcmp(value, modes[i])) {
+			k->mode = (enum mode)i;
+			return 0;
+		}
+	return bad(name, value, "ib or mlx5");
+}
+
 static int dir_knob(struct knobs *k, const char *name, const char *value)
 {
 	if (value[0] != '/' || strlen(value) >= sizeof(k->dir) - 32)
@@ -128,6 +140,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 
 	if (!strcmp(n, "DIR"))
 		return dir_knob(k, name, value);
+	if (!strcmp(n, "MODE"))
+		return mode_knob(k, name, value);
 	if (!strcmp(n, "SEED")) {
 		k->seeded = true;
 		return number_knob(name, value, 0, UINT64_MAX, &k->seed);

@@ -7,8 +7,10 @@
 /* A rendezvous of the device: READ of the sender's buffer, FIN to the sender. */
 struct tm_job {
 	struct list link; /* qp->tm_waiting, or qp->tm_active while in the send queue */
+	struct hca_qp *qp;
 	struct tm_srq *tm;
 	struct tm_entry *entry;
+	struct timer timer; /* of an offer for software that lands later; otherwise not armed */
 	uint64_t va;
 	uint32_t rkey, len;
 	uint8_t fin[32];

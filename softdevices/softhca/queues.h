@@ -230,6 +230,7 @@ struct tm_entry {
 	uint64_t recv_wr_id;
 	struct ibv_sge sge;
 	uint32_t index;
+	uint16_t phase;	  /* what its ADD has said of the messages that software has handled */
 	uint16_t gen;	  /* a handle is gen and index: a stale one finds no entry */
 	bool active;
 	uint8_t state;	  /* guarded by tm_srq.mu */

@@ -55,17 +55,29 @@ static void execute_add(struct tm_srq *tm, const struct tm_op *op)
 	op_done(tm, op, IBV_WC_TM_ADD, IBV_WC_SUCCESS, e, e->active ? 0 : IBV_WC_TM_SYNC_REQ);
 }
 
+/*
+ * mlx5 compares, for each operation on an entry, the number of messages that the device has handed to software with the
+ * number in the entry's ADD, whether the operation succeeds or not.
+ */
+static bool phase_differs(struct tm_srq *tm, uint32_t handle)
+{
+	uint32_t i = handle & TAGS_INDEX;
+
+	return i && i <= tm->max_tags && tm->table[i].phase != tm->hw;
+}
+
 static void execute_del(struct tm_srq *tm, const struct tm_op *op)
 {
 	struct tm_entry *e = tags_listed(tm, op->handle);
+	unsigned sync = tm->srq->ctx->knobs.mode == MODE_MLX5 && phase_differs(tm, op->handle) ? IBV_WC_TM_SYNC_REQ : 0;
 
 	if (!e) {
-		op_done(tm, op, IBV_WC_TM_DEL, IBV_WC_TM_ERR, NULL, 0);
+		op_done(tm, op, IBV_WC_TM_DEL, IBV_WC_TM_ERR, NULL, sync);
 		return;
 	}
 	tags_consume(tm, e, op->flags & IBV_OPS_SIGNALED ? 1 : 0);
 	count(tm->srq->ctx, C_tm_deleted, 1);
-	op_done(tm, op, IBV_WC_TM_DEL, IBV_WC_SUCCESS, e, 0);
+	op_done(tm, op, IBV_WC_TM_DEL, IBV_WC_SUCCESS, e, sync);
 }
 
 static void execute(struct tm_srq *tm, const struct tm_op *op)
@@ -102,7 +114,7 @@ static void run(struct work *w)
 	struct tm_srq *tm = container_of(w, struct tm_srq, work);
 	struct tm_op op;
 
-	for (int budget = 64; !tm->srq->ctx->paused && next_op(tm, &op); budget--) {
+	for (int budget = 64; !tm->srq->ctx->paused && !tm->srq->ctx->fatal && next_op(tm, &op); budget--) {
 		if (op.at > now_ns()) {
 			timer_arm(&tm->timer, op.at);
 			return;
@@ -153,6 +165,7 @@ static int take_entry(struct tm_srq *tm, struct ibv_ops_wr *wr, struct tm_op *op
 	e->pending = wr->flags & IBV_OPS_SIGNALED ? 1 : 0;
 	e->tag = wr->tm.add.tag;
 	e->mask = wr->tm.add.mask;
+	e->phase = op->count;
 	e->recv_wr_id = wr->tm.add.recv_wr_id;
 	e->sge = wr->tm.add.num_sge ? wr->tm.add.sg_list[0] : (struct ibv_sge){ 0, 0, 0 };
 	wr->tm.handle = op->handle = tags_handle(e);

@@ -54,6 +54,25 @@ static int entry_memory(struct tm_srq *tm, struct hca_qp *qp, struct tm_entry *e
 	return mr_gather(qp, tm->srq->pub.pd, &e->sge, 1, IBV_ACCESS_LOCAL_WRITE, iov);
 }
 
+static bool mlx5(const struct hca_qp *qp)
+{
+	return qp->ctx->knobs.mode == MODE_MLX5;
+}
+
+/*
+ * The provider mlx5 looks an error of the responder up among the SRQ's buffers, and frees the place of the one that it
+ * finds, also if the message was for a tagged buffer: the device still has that buffer. The entry is never named again.
+ */
+static void error_of_another(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
+{
+	struct cqe c = { .status = (uint8_t)status, .opcode = IBV_WC_RECV, .frees = FREES_RQ, .rq = qp->rq };
+	struct ibv_sge *sges;
+	uint32_t n;
+
+	if (rq_peek(qp->rq, &c.wr_id, &sges, &n))
+		responder_complete(qp, p, &c);
+}
+
 /* The entry is used up, the message is refused, and the QP is in error. */
 static void entry_fails(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, struct tm_entry *e,
 			enum ibv_wc_status ours, enum ibv_wc_status theirs)
@@ -61,7 +80,10 @@ static void entry_fails(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, str
 	p->h.flags &= (uint8_t)~PKT_IMM;
 	responder_refuse(qp, p, theirs);
 	tags_consume(tm, e, 1);
-	entry_done(qp, p, tm, e, (struct cqe){ .status = ours });
+	if (mlx5(qp))
+		error_of_another(qp, p, ours);
+	else
+		entry_done(qp, p, tm, e, (struct cqe){ .status = ours });
 	qp_error(qp);
 }
 
@@ -104,6 +126,60 @@ static void eager_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, str
 	entry_done(qp, p, tm, e, c);
 }
 
+static void drop_job(struct tm_job *j)
+{
+	list_del(&j->link);
+	timer_stop(&j->timer);
+	tags_polled(j->tm, j->entry->index); /* the completion that was promised to it does not come */
+	free(j);
+}
+
+/* The heads of an offer for software, which MATCH has announced, are in the buffer. */
+static void offer_landed(struct timer *t)
+{
+	struct tm_job *j = container_of(t, struct tm_job, timer);
+	struct iovec iov, src = { j->fin, RNDV };
+
+	if (entry_memory(j->tm, j->qp, j->entry, &iov) || copy_local(&iov, 1, &src, 1, RNDV)) {
+		qp_error(j->qp);
+		drop_job(j);
+		return;
+	}
+	list_del(&j->link);
+	tm_push(j->tm, &(struct cqe){ .wr_id = j->entry->recv_wr_id, .opcode = IBV_WC_TM_RECV,
+				      .wc_flags = IBV_WC_TM_DATA_VALID, .byte_len = RNDV, .frees = FREES_TM_ENTRY,
+				      .index = j->entry->index, .qp = j->qp, .qp_num = j->qp->pub.qp_num,
+				      .src_qp = j->qp->dest_qpn });
+	free(j);
+}
+
+enum { OFFER_TAKES = 2000000 }; /* ns between the two completions of an offer */
+
+/* As mlx5, for an offer in more than one packet: MATCH first (CONSUMED_SW_RNDV), the heads later (EXPECTED). */
+static void offer_in_two(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, struct tm_entry *e, const uint8_t *head)
+{
+	struct tm_job *j = calloc(1, sizeof(*j));
+	struct ibv_tmh h;
+
+	if (!j) {
+		entry_fails(qp, p, tm, e, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_OP_ERR);
+		return;
+	}
+	memcpy(&h, head, TMH);
+	*j = (struct tm_job){ .qp = qp, .tm = tm, .entry = e };
+	memcpy(j->fin, head, RNDV);
+	list_init(&j->timer.link);
+	j->timer.fire = offer_landed;
+	responder_done(qp, p);
+	count(qp->ctx, C_tm_rndv_incomplete, 1);
+	tags_consume(tm, e, 2);
+	list_add_tail(&qp->tm_active, &j->link);
+	timer_arm(&j->timer, now_ns() + OFFER_TAKES);
+	entry_done(qp, p, tm, e,
+		   (struct cqe){ .status = IBV_WC_TM_RNDV_INCOMPLETE, .wc_flags = IBV_WC_TM_MATCH,
+				 .tm_tag = be64toh(h.tag), .tm_priv = ntohl(h.app_ctx) });
+}
+
 /* The offered message does not fit: the heads go to the buffer, and software goes on from there. */
 static void rndv_incomplete(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, struct tm_entry *e, uint8_t *head)
 {
@@ -113,6 +189,10 @@ static void rndv_incomplete(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm,
 	memcpy(&h, head, TMH);
 	if (e->sge.length < RNDV) {
 		entry_fails(qp, p, tm, e, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+		return;
+	}
+	if (mlx5(qp)) {
+		offer_in_two(qp, p, tm, e, head);
 		return;
 	}
 	if (entry_memory(tm, qp, e, &iov) || copy_local(&iov, 1, &src, 1, RNDV)) {
@@ -146,7 +226,9 @@ static void rndv_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, stru
 		entry_fails(qp, p, tm, e, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_OP_ERR);
 		return;
 	}
-	*j = (struct tm_job){ .tm = tm, .entry = e, .va = be64toh(r.va), .rkey = ntohl(r.rkey), .len = ntohl(r.len) };
+	*j = (struct tm_job){ .qp = qp, .tm = tm, .entry = e, .va = be64toh(r.va), .rkey = ntohl(r.rkey),
+			      .len = ntohl(r.len) };
+	list_init(&j->timer.link);
 	memcpy(j->fin, head, RNDV);
 	j->fin[0] = IBV_TMH_FIN;
 	responder_done(qp, p);
@@ -265,9 +347,33 @@ static void pump(struct hca_qp *qp)
 		queue_job(qp, container_of(qp->tm_waiting.next, struct tm_job, link));
 }
 
+/*
+ * mlx5 reports a rendezvous that the device has given up like one that the device leaves to software
+ * (MSG_COMPLETION_CANCELED): the status of an offer, MATCH and DATA_VALID, and no header. The buffer has what it had, or
+ * the user's data. An error of the device's READ is one of a send queue that the program does not have: the number is
+ * rubbish.
+ */
+static void job_given_up(struct hca_qp *qp, struct tm_job *j, enum ibv_wc_status status)
+{
+	tm_push(j->tm, &(struct cqe){ .wr_id = j->entry->recv_wr_id, .status = IBV_WC_TM_RNDV_INCOMPLETE,
+				      .opcode = IBV_WC_TM_RECV, .wc_flags = IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID,
+				      .frees = FREES_TM_ENTRY, .index = j->entry->index, .qp = qp,
+				      .qp_num = qp->pub.qp_num, .src_qp = qp->dest_qpn });
+	if (status != IBV_WC_WR_FLUSH_ERR)
+		cq_push((struct hca_cq *)qp->pub.send_cq,
+			&(struct cqe){ .wr_id = 0, .status = (uint8_t)status, .opcode = IBV_WC_RDMA_READ, .qp = qp,
+				       .qp_num = qp->pub.qp_num },
+			false);
+}
+
 static void job_done(struct hca_qp *qp, struct tm_job *j, enum ibv_wc_status status)
 {
 	list_del(&j->link);
+	if (status != IBV_WC_SUCCESS && mlx5(qp)) {
+		job_given_up(qp, j, status);
+		free(j);
+		return;
+	}
 	tm_push(j->tm, &(struct cqe){ .wr_id = j->entry->recv_wr_id, .status = status, .opcode = IBV_WC_TM_RECV,
 				      .wc_flags = status == IBV_WC_SUCCESS ? IBV_WC_TM_DATA_VALID : 0,
 				      .byte_len = status == IBV_WC_SUCCESS ? j->len : 0, .frees = FREES_TM_ENTRY,
@@ -285,13 +391,8 @@ static void device_done(struct hca_qp *qp, struct wqe *w, enum ibv_wc_status sta
 
 static void drop_all(struct list *jobs)
 {
-	while (!list_empty(jobs)) {
-		struct tm_job *j = container_of(jobs->next, struct tm_job, link);
-
-		list_del(&j->link);
-		tags_polled(j->tm, j->entry->index); /* the completion that was promised to it does not come */
-		free(j);
-	}
+	while (!list_empty(jobs))
+		drop_job(container_of(jobs->next, struct tm_job, link));
 }
 
 /* The QP is in error: what waits ends as what was sent does, and after it. False: nothing waits. */

@@ -65,6 +65,7 @@ func (d *Device) happened(kind, qpn uint32) {
 			d.abort(s, what, true)
 		}
 	case eventCQError, eventDeviceFatal, eventSRQError:
+		d.dead.Store(true)
 		d.opt.Log("the device has failed", "device", d.at.device, "event", eventText(kind))
 		for _, s := range d.sessions {
 			d.abort(s, what, true)

@@ -59,8 +59,9 @@ func (d *Device) deliver(until time.Time) {
 			case 0:
 				d.sent(w)
 			case ownBuffer:
-				d.recv.posted--
-				d.recv.owed = append(d.recv.owed, uint32(w.id)) // the peers want to get rid of theirs too
+				if w.status == 0 && d.recv.takeBack(uint32(w.id)) {
+					d.recv.owed = append(d.recv.owed, uint32(w.id)) // the peers want to get rid of theirs too
+				}
 			}
 		}
 		if len(took) == 0 {

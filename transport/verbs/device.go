@@ -73,6 +73,7 @@ type background struct {
 	wg        sync.WaitGroup
 	eventFile *os.File // what the device says apart from completions
 	closed    atomic.Bool
+	dead      atomic.Bool // the device has failed: it completes nothing any more
 }
 
 // New opens the device. The error, a transport.ErrUnavailable, says what was missing.

@@ -52,6 +52,8 @@ type tagList struct {
 	unmatched uint16   // such messages that Poll has handed out
 	late      []uint32 // entries whose TAG_DEL found the queue full
 	wanted    bool     // the device has said that entries rest until it is told
+	synced    uint16   // what the last SYNC has told
+	syncFor   bool     // and whether it was wanted
 }
 
 // tagged is one entry. Its buffer is the device's from post to OffloadDone or OffloadBack.
@@ -66,6 +68,8 @@ type tagged struct {
 	adding  bool // its TAG_ADD has not completed
 	leaving bool // a TAG_DEL is under way
 	matched bool
+	offered bool // the device has left the message to software: its RTS is in buf, or will be
+	lost    bool // a TAG_DEL has not found it, and no match was reported
 	done    bool // done or back: the entry is free when nothing is under way
 	priv    uint32
 	packed  uint64 // the tag that it waits for, and when it is matched that of the message
@@ -119,7 +123,7 @@ func (t *tagList) init(d *Device, tags, ops int) {
 
 // post is Post of transport.Offload.
 func (t *tagList) post(tag, mask uint64, buf transport.Mem, cookie uint64) transport.Posted {
-	if len(t.free) == 0 || t.ops >= t.opsMax-1 || t.d.closed.Load() { // one is left for SYNC
+	if len(t.free) == 0 || t.ops >= t.opsMax-1 || t.d.closed.Load() || t.d.dead.Load() { // one is left for SYNC
 		return transport.PostedFull
 	}
 	i := t.free[len(t.free)-1]
@@ -161,7 +165,34 @@ func (t *tagList) cancel(cookie uint64) {
 		return
 	}
 	t.all[i].leaving = true
+	if t.abandoned() {
+		t.giveBack(&t.all[i])
+		return
+	}
 	t.leave(i)
+}
+
+// abandoned reports whether the device will execute no operation of the list and write to no buffer of it: it has
+// failed, and its queue pairs are destroyed.
+func (t *tagList) abandoned() bool {
+	if !t.on() || !t.d.dead.Load() {
+		return false
+	}
+	for _, s := range t.d.table.Load().all {
+		if s.qp != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// giveUpList gives back the receives that were asked for before the list was abandoned.
+func (t *tagList) giveUpList() {
+	for i := range t.all {
+		if e := &t.all[i]; e.used && e.leaving && !e.done {
+			t.giveBack(e)
+		}
+	}
 }
 
 // leave posts the TAG_DEL of an entry, now or, if the queue is full, when an operation has completed.
@@ -188,6 +219,7 @@ func (t *tagList) sync() {
 		return // the next operation says it
 	}
 	t.ops++
+	t.synced, t.syncFor = t.seen, t.wanted
 	t.reported, t.wanted = t.seen, false
 }
 
@@ -208,6 +240,7 @@ func (t *tagList) operated(w *completion) {
 	}
 	operation := w.id & operationMask
 	if operation == operationSync {
+		t.overtaken()
 		return
 	}
 	e := t.entry(w.id)
@@ -221,11 +254,52 @@ func (t *tagList) operated(w *completion) {
 		}
 	default:
 		e.leaving = false
-		if w.status == 0 && !e.done {
+		switch {
+		case e.done:
+		case w.status == 0:
 			t.giveBack(e)
+		case !e.matched:
+			e.lost = true
+			t.endLost(e)
 		}
 	}
 	t.release(uint32(w.id))
+}
+
+// overtaken has another SYNC follow one that was wanted and did not help: messages without an entry had come before the
+// device executed it. The completion of a SYNC does not say so.
+func (t *tagList) overtaken() {
+	if t.syncFor && t.synced != t.unmatched {
+		t.wanted = true
+		if t.seen == t.unmatched {
+			t.sync()
+		}
+	}
+}
+
+// endLost ends a receive that has gone with a message whose completion names another: mlx5 does so with an error. That
+// error ends the session of the message. While the session lives, a match may still be reported.
+func (t *tagList) endLost(e *tagged) {
+	_, source, _ := transport.UnpackTag(e.packed)
+	if s := t.d.sessionOf(source); s != nil && s.downReported {
+		s.destroy() // nothing is written to the buffer from now on
+		t.undone(e, s.why)
+	}
+}
+
+// hasLost reports whether there are receives for endLost when s has ended.
+func (t *tagList) hasLost(s *session) bool {
+	for i := range t.all {
+		if t.all[i].lostTo(s) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *tagged) lostTo(s *session) bool {
+	_, source, _ := transport.UnpackTag(e.packed)
+	return e.used && e.lost && !e.matched && !e.done && int(source) == s.peer
 }
 
 // giveBack gives a receive back to the engine.
@@ -271,8 +345,21 @@ func (t *tagList) landed(w *completion, pkts []transport.Packet) (n int) {
 		t.release(i)
 		return 0
 	}
-	if w.flags&matched != 0 {
-		e.matched, e.priv, e.packed = true, w.priv, w.tag
+	left := w.status == statusIncomplete
+	switch {
+	case left && e.matched:
+		// It was fetching the message, and has given it up. mlx5 says so like this (MSG_COMPLETION_CANCELED); what is in
+		// the buffer is no RTS.
+		t.undone(e, fmt.Errorf("%w: verbs: the device has given up a message that it was fetching", transport.ErrPeerGone))
+		t.release(i)
+		return 0
+	case w.flags&matched == 0 && !e.matched:
+		t.undone(e, fmt.Errorf("%w: verbs: the device has filled a tagged buffer and reported no match",
+			transport.ErrPeerGone))
+		t.release(i)
+		return 0
+	case w.flags&matched != 0 && !e.matched:
+		e.matched, e.offered, e.priv, e.packed = true, left, w.priv, w.tag
 		_, source, tag := transport.UnpackTag(w.tag)
 		if e.s = t.d.table.Load().find(w.qpn); e.s == nil {
 			e.s = t.d.sessionOf(source)
@@ -285,7 +372,7 @@ func (t *tagList) landed(w *completion, pkts []transport.Packet) (n int) {
 			Header: wire.Header{Tag: tag}}
 		n = 1
 	}
-	if w.flags&dataValid != 0 || w.status == statusIncomplete {
+	if w.flags&dataValid != 0 {
 		if pkt := t.done(e, w); n < len(pkts) {
 			pkts[n] = pkt
 			n++
@@ -314,12 +401,11 @@ func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 	switch kind := e.priv >> kindBit; {
 	case e.err != nil:
 		pkt.Err = e.err
-	case w.status == statusIncomplete:
-		if len(e.buf) < tagRndvSize {
-			pkt.Err = fmt.Errorf("%w: verbs: a rendezvous into %d bytes", transport.ErrPeerGone, len(e.buf))
-			break
+	case e.offered:
+		if err := readOffer(e.buf, e.packed, e.priv, &pkt.Header); err != nil {
+			pkt.Err = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
+			t.failSender(e, err)
 		}
-		pkt.Header = rendezvousHeader(e.buf)
 	case kind == kindPlain:
 		pkt.Header.Kind = wire.Eager
 	case kind == kindSync:
@@ -357,7 +443,7 @@ func (t *tagList) failSender(e *tagged, err error) {
 // its queue pairs are destroyed.
 func (t *tagList) drop(s *session) {
 	for i := range t.all {
-		if e := &t.all[i]; e.s == s {
+		if e := &t.all[i]; e.s == s || e.lostTo(s) {
 			t.undone(e, s.why)
 			t.release(uint32(i))
 		}

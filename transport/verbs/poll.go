@@ -128,7 +128,7 @@ func (d *Device) take(n int) []completion {
 	due := d.recv.due()
 	k, err := d.hca.turn(due, d.wcs[:min(n, pollMax)])
 	if err != nil {
-		d.failAll(fmt.Errorf("polling the completion queue: %w", err))
+		d.failAll(pollError(err))
 		return nil
 	}
 	if due != nil {
@@ -137,14 +137,23 @@ func (d *Device) take(n int) []completion {
 	return d.wcs[:k]
 }
 
+func pollError(err error) error { return fmt.Errorf("polling the completion queue: %w", err) }
+
 // arrived takes a receive completion. It reports whether there is a packet.
 func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
-	d.recv.posted--
 	buffer := uint32(w.id)
-	d.recv.lent = append(d.recv.lent, buffer)
 	s := d.table.Load().find(w.qpn)
-	if w.status != 0 || s == nil || s.downReported {
-		return false // of a queue pair that has failed, which its own requests will say
+	if w.status != 0 {
+		d.receiveFailed(w, s)
+		return false
+	}
+	if !d.recv.takeBack(buffer) {
+		d.failAll(fmt.Errorf("the device says that a message lies in receive buffer %d, which it does not have", buffer))
+		return false
+	}
+	d.recv.lent = append(d.recv.lent, buffer)
+	if s == nil || s.downReported {
+		return false
 	}
 	frame := d.recv.piece(buffer)[:min(int(w.length), d.recv.size)]
 	if w.opcode == wcRecvImm {
@@ -168,22 +177,45 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 	return true
 }
 
+// receiveFailed takes the error of a receive, after which the queue pair is in error. Which buffer it names may be
+// wrong where the device has tagged buffers: mlx5 looks also an error of these up among the receive buffers. So the
+// buffer stays with the device until a message lies in it. Posted once more, it could get two messages at once. At most
+// one is lost for each queue pair that fails.
+func (d *Device) receiveFailed(w *completion, s *session) {
+	if buffer := uint32(w.id); !d.tags.on() && d.recv.takeBack(buffer) {
+		d.recv.lent = append(d.recv.lent, buffer)
+	}
+	if s != nil {
+		d.fail(s, fmt.Errorf("receiving: %s (vendor code %#x)", statusText(w.status), w.vendor), true)
+	}
+}
+
 // sent takes the completion of a request: it and those before it, of the same queue pair, are over.
 func (d *Device) sent(w *completion) {
-	all := d.table.Load().all
-	if i := w.id >> 32; i < uint64(len(all)) {
-		s := all[i]
-		upTo := uint32(w.id) + 1
-		if upTo-s.done > s.next-s.done {
-			return // not one that is under way
-		}
-		var err error
-		if w.status != 0 {
-			err = fmt.Errorf("%s (vendor code %#x)", statusText(w.status), w.vendor)
-			d.fail(s, err, true)
-		}
-		s.release(upTo, err)
+	t := d.table.Load()
+	var s *session
+	if i := w.id >> 32; i < uint64(len(t.all)) {
+		s = t.all[i]
 	}
+	var err error
+	if w.status != 0 {
+		err = fmt.Errorf("%s (vendor code %#x)", statusText(w.status), w.vendor)
+		of := t.find(w.qpn)
+		if of != nil {
+			d.fail(of, err, true)
+		}
+		if of == nil || of != s || w.qpn != s.qpn {
+			return // of what the device does by itself (serve): the number is none of this rank's
+		}
+	}
+	if s == nil {
+		return
+	}
+	upTo := uint32(w.id) + 1
+	if upTo-s.done > s.next-s.done {
+		return // not one that is under way
+	}
+	s.release(upTo, err)
 }
 
 // release takes back what the requests before upTo had.
@@ -261,7 +293,11 @@ func (d *Device) fail(s *session, err error, notifyPeer bool) {
 const flushPatience = 2 * time.Second
 
 func (d *Device) failAll(err error) {
-	for _, s := range d.table.Load().all {
+	d.dead.Store(true)
+	d.mu.Lock() // no session is made from now on
+	all := d.table.Load().all
+	d.mu.Unlock()
+	for _, s := range all {
 		d.fail(s, err, true)
 	}
 }
@@ -276,7 +312,7 @@ func (d *Device) endSessions() {
 			kept = append(kept, s)
 			continue
 		}
-		if busy {
+		if busy || d.tags.hasLost(s) || d.dead.Load() {
 			d.destroyed(s)
 		}
 		s.downReported = true
@@ -289,6 +325,9 @@ func (d *Device) endSessions() {
 	}
 	clear(d.ending[len(kept):])
 	d.ending = kept
+	if d.tags.abandoned() {
+		d.tags.giveUpList()
+	}
 }
 
 // destroyed takes the requests of a queue pair from a device that does not give them back.

@@ -14,6 +14,7 @@ type receiveQueue struct {
 	slab
 	hca    *hca
 	posted int      // buffers that the device has
+	held   []bool   // which they are, by number
 	lent   []uint32 // those whose payloads the last Poll has handed out
 	owed   []uint32 // those that the device may have again
 
@@ -26,6 +27,7 @@ type receiveQueue struct {
 // fill gives the device all buffers.
 func (q *receiveQueue) fill(h *hca) error {
 	q.hca, q.low = h, q.count/2
+	q.held = make([]bool, q.count)
 	h.receiveFrom(addressOf(q.mem), q.region.lkey)
 	for i := range q.count {
 		q.owed = append(q.owed, uint32(i))
@@ -53,7 +55,20 @@ func (q *receiveQueue) due() []uint32 {
 	return nil
 }
 
+// takeBack takes a buffer from the device, and reports whether the device had it.
+func (q *receiveQueue) takeBack(buffer uint32) bool {
+	if uint64(buffer) >= uint64(len(q.held)) || !q.held[buffer] {
+		return false
+	}
+	q.held[buffer] = false
+	q.posted--
+	return true
+}
+
 func (q *receiveQueue) given() {
+	for _, buffer := range q.owed {
+		q.held[buffer] = true
+	}
 	q.posted += len(q.owed)
 	q.owed = q.owed[:0]
 }

@@ -208,6 +208,9 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 
 // makeSession makes a session whose queue pair is not connected. mu is held.
 func (d *Device) makeSession(peer int) (*session, error) {
+	if d.dead.Load() {
+		return nil, fmt.Errorf("the device %s has failed", d.at.device)
+	}
 	s := &session{d: d, peer: peer, handshake: handshake{opened: make(chan struct{})},
 		queuePairs: queuePairs{psn: rand.Uint32() >> 8}}
 	var deep int

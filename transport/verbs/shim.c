@@ -70,6 +70,7 @@ struct vb_ctx {
 	uint64_t base; // of the receive buffers
 	uint32_t slot, lkey;
 	unsigned int unacked; // events of the channel
+	int poll_failed;      // error number for the next vb_turn: a poll has failed behind completions
 };
 
 struct vb_qp {
@@ -554,6 +555,9 @@ static void extended(struct ibv_cq_ex *q, struct vb_wc *o)
 	*o = (struct vb_wc){.id = q->wr_id, .status = q->status, .opcode = VB_WC_OTHER, .qpn = ibv_wc_read_qp_num(q)};
 	if (q->status && q->status != IBV_WC_TM_RNDV_INCOMPLETE) {
 		o->vendor = ibv_wc_read_vendor_err(q);
+		// A TAG_DEL that is too late, which is no failure: its flags hold.
+		if (q->status == IBV_WC_TM_ERR && ibv_wc_read_wc_flags(q) & IBV_WC_TM_SYNC_REQ)
+			o->flags = VB_SYNC_WANTED;
 		return;
 	}
 	o->opcode = opcode_of(ibv_wc_read_opcode(q));
@@ -573,24 +577,33 @@ static void extended(struct ibv_cq_ex *q, struct vb_wc *o)
 	}
 }
 
-static int poll_extended(struct ibv_cq_ex *q, struct vb_wc *out, int most, int *no)
+// The error number of a poll. mlx5 returns CQ_POLL_ERR, -2, which is none.
+static int poll_error(int r) { return r > 0 ? r : EIO; }
+
+// After a failed ibv_next_poll, as after ENOENT, ibv_end_poll is due: mlx5 keeps its lock until then. After a failed
+// ibv_start_poll it is not.
+static int poll_extended(struct vb_ctx *c, struct vb_wc *out, int most, int *no)
 {
+	struct ibv_cq_ex *q = c->cqx;
 	struct ibv_poll_cq_attr a = {0};
-	int n = 0, r = most > 0 ? ibv_start_poll(q, &a) : ENOENT;
-	if (r == ENOENT)
+	int n = 0, r;
+	if (most <= 0)
 		return 0;
-	while (r == 0) {
-		extended(q, &out[n]);
-		if (++n == most)
-			break;
-		r = ibv_next_poll(q);
-	}
-	if (r == 0 || r == ENOENT)
-		ibv_end_poll(q);
-	if (n == 0) {
-		*no = r;
+	if (c->poll_failed) {
+		*no = c->poll_failed;
+		c->poll_failed = 0;
 		return -1;
 	}
+	if ((r = ibv_start_poll(q, &a))) {
+		*no = poll_error(r);
+		return r == ENOENT ? 0 : -1;
+	}
+	do
+		extended(q, &out[n++]);
+	while (n < most && !(r = ibv_next_poll(q)));
+	ibv_end_poll(q);
+	if (r && r != ENOENT)
+		c->poll_failed = poll_error(r);
 	return n;
 }
 
@@ -601,7 +614,7 @@ int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *out,
 	if (n > 0 && (*no = refill(c, buffers, n)))
 		return -1;
 	if (c->cqx)
-		return poll_extended(c->cqx, out, most, no);
+		return poll_extended(c, out, most, no);
 	int k = ibv_poll_cq(c->cq, most < BATCH ? most : BATCH, wc);
 	if (k < 0) {
 		*no = EIO;

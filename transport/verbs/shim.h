@@ -88,7 +88,9 @@ enum vb_tm_status { VB_TM_ERR = 22, VB_TM_INCOMPLETE = 23 };
 // A completion.
 struct vb_wc {
 	uint64_t id;
-	uint32_t status; // enum ibv_wc_status; then only id, qpn and vendor hold
+	// enum ibv_wc_status. With an error only id, qpn and vendor hold, and id only if the queue is the program's: mlx5
+	// takes an error of a tagged buffer for one of a receive buffer. VB_TM_ERR: flags hold too.
+	uint32_t status;
 	uint32_t opcode; // enum vb_wc_opcode
 	uint32_t length, qpn, imm, vendor;
 	uint64_t tag;   // of a match

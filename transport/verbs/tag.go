@@ -290,6 +290,17 @@ func rendezvousHeader(b []byte) wire.Header {
 		Len: uint64(be.Uint32(b[28:])), Addr: be.Uint64(b[16:]), Key: uint64(be.Uint32(b[24:]))}
 }
 
+// readOffer reads the RTS that the device has left in a tagged buffer, and that has begun with this tag and application
+// context. Anything else in the buffer is no RTS: mlx5 gives a message that it has given up the same status.
+func readOffer(b []byte, packed uint64, app uint32, h *wire.Header) error {
+	be := binary.BigEndian
+	if len(b) < tagRndvSize || b[0] != tmRndv || be.Uint32(b[4:]) != app || be.Uint64(b[8:]) != packed {
+		return errors.New("the device has left a message to software, and its RTS is not in the buffer")
+	}
+	*h = rendezvousHeader(b)
+	return nil
+}
+
 // softwareRTS reads the RTS that was sent as the payload of a message with that tag.
 func softwareRTS(b []byte, packed uint64, h *wire.Header) error {
 	n, err := h.Decode(b)

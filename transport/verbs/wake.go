@@ -39,6 +39,9 @@ func (d *Device) Arm(level transport.Level) bool {
 		}
 	}
 	n, err := d.hca.turn(nil, d.wcs[:])
+	if err != nil {
+		d.failAll(pollError(err))
+	}
 	d.stash = d.wcs[:n]
 	if n > 0 || err != nil || d.notices.Load() { // a notice from now on ends the sleep
 		return false

@@ -84,6 +84,7 @@ static void bad_knobs(void)
 		{ "SOFTHCA_DROP", "2000" }, { "SOFTHCA_DROP", "all" },
 		{ "SOFTHCA_FAIL", "" }, { "SOFTHCA_FAIL", "read" }, { "SOFTHCA_FAIL", "read:" }, { "SOFTHCA_FAIL", "read:0" },
 		{ "SOFTHCA_FAIL", "read:x" }, { "SOFTHCA_FAIL", "jump:1" }, { "SOFTHCA_FAIL", "read:1;reg:2" },
+		{ "SOFTHCA_FAIL", "poll:0" }, { "SOFTHCA_MODE", "" }, { "SOFTHCA_MODE", "mlx4" },
 		{ "SOFTHCA_TM", "maybe" }, { "SOFTHCA_TM", "2" }, { "SOFTHCA_MAX_TAGS", "-1" }, { "SOFTHCA_MAX_TAGS", "many" },
 		{ "SOFTHCA_MAX_OPS", "x" }, { "SOFTHCA_MAX_INLINE", "-64" }, { "SOFTHCA_MAX_MSG", "0" },
 		{ "SOFTHCA_MAX_MSG", "99999999999" }, { "SOFTHCA_MAX_RD", "0" }, { "SOFTHCA_MAX_RD", "256" },

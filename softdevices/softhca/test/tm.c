@@ -1566,6 +1566,138 @@ static void offer_taken_back(void)
 	}
 }
 
+/* The statuses of rdma-core's provider mlx5 (cq.c): SOFTHCA_MODE=mlx5. */
+
+static void as_mlx5(struct side *a, struct side *b)
+{
+	CHECK(setenv("SOFTHCA_MODE", "mlx5", 1) == 0, "setenv: %m");
+	open_sides(a, b);
+}
+
+/* An offer that does not fit completes twice, and its heads are there with the second. */
+static void offer_in_two_steps(void)
+{
+	struct side a, b;
+	struct twc w;
+
+	as_mlx5(&a, &b);
+	memset(b.mem.p + 65536, 0xee, 4096);
+	add(&b, 1, 65536, 64, 7, ~0ull);
+	rendezvous(&a, 60, 7, 500000, 65, 0);
+	w = see(&b, 1, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_TM_RECV, MATCH);
+	CHECK(w.tag == 7 && w.ctx == 60, "tag 0x%llx, ctx %u", (unsigned long long)w.tag, w.ctx);
+	see(&b, 1, IBV_WC_SUCCESS, IBV_WC_TM_RECV, VALID);
+	check_head(b.mem.p + 65536, IBV_TMH_RNDV, 60, 7);
+	check_bytes(b.mem.p + 65536 + RNDV, 64, 0xee, "after the heads");
+	tm_quiet(&b);
+	CHECK(qp_state(b.tm) == IBV_QPS_RTS && qp_state(a.data) == IBV_QPS_RTS, "a queue pair is in error");
+	add(&b, 2, 65536, 64, 7, ~0ull);
+	rendezvous(&a, 61, 7, 500000, 65, 0);
+	see(&b, 2, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_TM_RECV, MATCH);
+	close_sides(&a, &b);	/* before the second completion */
+}
+
+/* A rendezvous that the device gives up looks like an offer that is left to software; no header comes with it. */
+static void given_up_like_an_offer(void)
+{
+	struct side a, b;
+	struct ibv_tmh h = tmh(IBV_TMH_RNDV, 1, 7);
+	struct ibv_rvh r;
+	struct twc w;
+
+	as_mlx5(&a, &b);
+	memset(b.mem.p + 65536, 0xee, 4096);
+	add(&b, 1, 65536, 65536, 7, ~0ull);
+	r = (struct ibv_rvh){ htobe64((uintptr_t)a.mem.p), htonl(a.mem.mr->rkey ^ 0x3300), htonl(1000) };
+	memcpy(a.mem.p, &h, TMH);
+	memcpy(a.mem.p + TMH, &r, sizeof(r));
+	put(&a, a.data, RNDV, 0);
+	see(&b, 1, IBV_WC_SUCCESS, IBV_WC_TM_RECV, MATCH);
+	w = see(&b, 1, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_TM_RECV, MATCH | VALID);
+	CHECK(!w.tag && !w.ctx && !w.len, "tag 0x%llx, ctx %u, length %u", (unsigned long long)w.tag, w.ctx, w.len);
+	w = next_tm(&b, __LINE__);
+	CHECK(w.id == 0 && w.status == IBV_WC_REM_ACCESS_ERR && w.qp_num == b.tm->qp_num, "%llu: %s at queue pair %u",
+	      (unsigned long long)w.id, ibv_wc_status_str(w.status), w.qp_num);
+	check_bytes(b.mem.p + 65536, 4096, 0xee, "the buffer");
+	await_state(b.tm, IBV_QPS_ERR);
+	await_state(a.data, IBV_QPS_ERR);
+	close_sides(&a, &b);
+}
+
+/* An error of a tagged buffer names the next buffer of the shared queue, which stays with the device. */
+static void error_names_another_buffer(void)
+{
+	struct side a, b;
+	struct twc w;
+
+	as_mlx5(&a, &b);
+	add(&b, 1, 65536, 100, 7, ~0ull);
+	eager_on(&a, a.data, IBV_TMH_EAGER, 1, 7, 101, 1);
+	expect(a.sends, 1, IBV_WC_REM_INV_REQ_ERR);
+	w = next_tm(&b, __LINE__);
+	CHECK(w.id == BUF0 && w.status == IBV_WC_LOC_LEN_ERR && w.qp_num == b.tm->qp_num, "%llu: %s at queue pair %u",
+	      (unsigned long long)w.id, ibv_wc_status_str(w.status), w.qp_num);
+	tm_quiet(&b);
+	await_state(b.tm, IBV_QPS_ERR);
+	close_sides(&a, &b);
+}
+
+/* A TAG_DEL says SYNC_REQ, also one that is too late, if messages have been left to software since the TAG_ADD. */
+static void late_deletion_asks_for_sync(void)
+{
+	struct ibv_ops_wr w = { .wr_id = 4444, .opcode = IBV_WR_TAG_DEL, .flags = SYNCED };
+	struct side a, b;
+	uint64_t id = BUF0;
+
+	as_mlx5(&a, &b);
+	w.tm.handle = add(&b, 1, 65536, 100, 7, ~0ull);
+	eager(&a, 8, 10, 1);
+	see_unexpected(&b, &id, 8, 10, 1);
+	eager(&a, 7, 10, 2);
+	see_match(&b, 1, 7, 65536, 10, 2);
+	MUST(try_ops(&b, &w));
+	see(&b, 4444, IBV_WC_TM_ERR, IBV_WC_TM_DEL, IBV_WC_TM_SYNC_REQ);
+	close_sides(&a, &b);
+}
+
+/* A completion that cannot be read is lost. After a failed next_poll the queue is locked until end_poll. */
+static void *poll_again(void *arg)
+{
+	struct ibv_poll_cq_attr pa = { 0 };
+	struct side *s = arg;
+	intptr_t rc = ibv_start_poll(s->cq, &pa);
+
+	if (rc == 0)
+		ibv_end_poll(s->cq);
+	return (void *)rc;
+}
+
+static void failing_poll(void)
+{
+	struct ibv_poll_cq_attr pa = { 0 };
+	struct side a, b;
+	pthread_t t;
+	struct timespec soon;
+	void *rc = (void *)1;
+
+	CHECK(setenv("SOFTHCA_FAIL", "poll:3", 1) == 0, "setenv: %m");
+	open_sides(&a, &b);
+	add(&b, 1, 65536, 100, 7, ~0ull);
+	for (unsigned i = 0; i < 3; i++)
+		eager(&a, 8, 10, i);
+	nap(0.05);
+	MUST(ibv_start_poll(b.cq, &pa));
+	CHECK(ibv_next_poll(b.cq) == -2, "next_poll of a completion that cannot be read");
+	MUST(pthread_create(&t, NULL, poll_again, &b));
+	clock_gettime(CLOCK_REALTIME, &soon);
+	soon.tv_sec += 1;
+	CHECK(pthread_timedjoin_np(t, &rc, &soon) == ETIMEDOUT, "the queue is not locked: start_poll: %d", (int)(intptr_t)rc);
+	ibv_end_poll(b.cq);
+	MUST(pthread_join(t, &rc));
+	CHECK(!rc, "start_poll after end_poll: %d", (int)(intptr_t)rc);
+	close_sides(&a, &b);
+}
+
 static const struct test tests[] = {
 	TEST(expected_eager, PAIRS), TEST(unexpected_eager, PAIRS), TEST(expected_rendezvous, PAIRS),
 	TEST(unexpected_rendezvous, PAIRS), TEST(no_tag, PAIRS), TEST(both_ways, PAIRS),
@@ -1578,7 +1710,8 @@ static const struct test tests[] = {
 	TEST(fin_is_not_counted, PAIRS), TEST(counter_wraps, 0), TEST(race, PAIRS),
 	TEST(list_is_full, PAIRS), TEST(operations_are_full, PAIRS), TEST(chain_of_operations, PAIRS),
 	TEST(unsignalled_add, PAIRS), TEST(few_buffers, PAIRS), TEST(refused, 0), TEST(torn_down, PAIRS),
-	TEST(offer_taken_back, PAIRS),
+	TEST(offer_taken_back, PAIRS), TEST(offer_in_two_steps, SOFT), TEST(given_up_like_an_offer, SOFT),
+	TEST(error_names_another_buffer, SOFT), TEST(late_deletion_asks_for_sync, SOFT), TEST(failing_poll, SOFT),
 };
 
 int main(int argc, char **argv) { return run_tests(argc, argv, tests, COUNT(tests)); }
