@@ -63,7 +63,8 @@ func TestVerbsSenderTakesNoPart(t *testing.T) {
 }
 
 func TestVerbsStopped(t *testing.T) {
-	stoppedAtFirstContact(t, "GORUN_TRANSPORTS=verbs", "GORUN_TM=on", "GORUN_VERBS_LIB="+hcakit.Build(t), "SOFTHCA_DIR="+t.TempDir())
+	stoppedAtFirstContact(t, "GORUN_TRANSPORTS=verbs", "GORUN_TM=on", "GORUN_VERBS_LIB="+hcakit.Build(t),
+		"SOFTHCA_DIR="+t.TempDir())
 }
 
 // stamps is the time that a rank has printed behind a word. Both ranks have the same clock.

@@ -169,8 +169,9 @@ func (s *search) named() error {
 }
 
 // order puts ports in the order in which a rank tries them. Only ports of one fabric share the ranks of a host, because
-// ranks on different ones do not reach each other: the ports like the fastest, in link layer, rate and InfiniBand subnet.
-// Of those, the nearest to the rank's CPUs come first, and equals take turns by the number of the rank on its host.
+// ranks on different fabrics do not reach each other: the ports that are like the fastest in link layer, rate and
+// InfiniBand subnet. The nearest of them to the rank's CPUs come first, and equals take turns by the number of the rank
+// on its host.
 func order(all []candidate, local int) []candidate {
 	if len(all) == 0 {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
-// The conformance suite over each of the devices that SOFTHCA_MODE makes of the software HCA. Tag matching is asked for,
-// and the device of mode roce refuses it.
+// The conformance suite over each of the devices that SOFTHCA_MODE makes of the software HCA. Tag matching is asked
+// for, and the device of mode roce refuses it.
 func TestConformanceModes(t *testing.T) {
 	needSoft(t)
 	for _, c := range []struct {
@@ -159,8 +159,8 @@ func TestServiceLevel(t *testing.T) {
 	}
 }
 
-// A libibverbs that does not say of what type a GID is: the kernel's files do. Without them a GID of RoCE v1 is as good,
-// and the peer has one of v2.
+// Where libibverbs does not say of what type a GID is, the kernel's files do. Without them a GID of RoCE v1 is as
+// good, and the peer has one of v2.
 func TestTypesOfOldLibrary(t *testing.T) {
 	needSoft(t)
 	watchdog(t)
@@ -195,7 +195,10 @@ func TestPortsByTurns(t *testing.T) {
 	for _, c := range []struct {
 		list        string
 		local, port int
-	}{{"", 0, 1}, {"", 1, 2}, {"", 2, 1}, {"", 7, 2}, {"softhca0:2", 0, 2}, {"softhca0:2,softhca0:1", 1, 2}, {"!softhca0:2", 1, 1}} {
+	}{
+		{"", 0, 1}, {"", 1, 2}, {"", 2, 1}, {"", 7, 2},
+		{"softhca0:2", 0, 2}, {"softhca0:2,softhca0:1", 1, 2}, {"!softhca0:2", 1, 1},
+	} {
 		e := newEnd(t, 0, 2, func(o *Options) { o.Devices, o.LocalRank = c.list, c.local })
 		if e.at.number != c.port {
 			t.Errorf("local rank %d of %q uses port %d, want %d", c.local, c.list, e.at.number, c.port)
@@ -203,8 +206,8 @@ func TestPortsByTurns(t *testing.T) {
 	}
 }
 
-// A host with 64 adapters on 8 NUMA nodes, and as many ranks, each bound to CPUs of one node: each rank has an adapter of
-// its own, on its node. Without bounds they take turns.
+// A host has 64 adapters on 8 NUMA nodes, and as many ranks, each bound to CPUs of one node: each rank has an adapter
+// of its own, on its node. Ranks that are not bound take turns.
 func TestFanOfDevices(t *testing.T) {
 	const nodes, each = 8, 8
 	root := t.TempDir()
@@ -289,7 +292,9 @@ func TestBond(t *testing.T) {
 
 // Rates are of the specification's bits.
 func TestRate(t *testing.T) {
-	for mbits, bits := range map[int][2]uint8{100000: {2, 32}, 200000: {2, 64}, 400000: {2, 128}, 56000: {2, 16}, 0: {0, 32}} {
+	for mbits, bits := range map[int][2]uint8{
+		100000: {2, 32}, 200000: {2, 64}, 400000: {2, 128}, 56000: {2, 16}, 0: {0, 32},
+	} {
 		if got := rate(bits[0], bits[1]); got != mbits {
 			t.Errorf("width %d and speed %d: %d Mb/s, want %d", bits[0], bits[1], got, mbits)
 		}
