@@ -170,7 +170,7 @@ ifndef SHORT
 	$(GOTEST) -tags cuda -run '^Test(Devices|Whole)$$' ./benchmarks ./internal/tools/gpucheck
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
-	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs bin/verbs/gorun -n 4 bin/verbs/stress -time 10s
+	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs GORUN_TM=on bin/verbs/gorun -n 4 bin/verbs/stress -time 10s
 endif
 
 ifeq ($(wildcard /usr/include/ucp/api/ucp.h),)
@@ -214,7 +214,7 @@ soak-verbs: export CGO_ENABLED = 1
 soak-verbs:      ## of soak: 4 ranks over the software HCA
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
-	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs bin/verbs/gorun -n 4 bin/verbs/stress -limits -time $(SOAK)
+	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs GORUN_TM=on bin/verbs/gorun -n 4 bin/verbs/stress -limits -time $(SOAK)
 
 soak-hosts: $(GOTESTSUM)  ## of soak: over hosts whose links and processes fail
 	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 24h -v -run '^TestHostsStress$$' ./internal/e2e

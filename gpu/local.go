@@ -2,10 +2,7 @@ package gpu
 
 import (
 	"hash/fnv"
-	"io/fs"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gorun-mpi/mpi"
@@ -87,7 +84,6 @@ const unknownFar = 1 << 10
 // distances says how far each device is from the nearest of some NUMA nodes. root has sys below it.
 func distances(root string, nodes []int, all []Device) (r reachable) {
 	host := topology.Read(topology.Source{Root: root})
-	files := os.DirFS(root)
 	for i, d := range all[:min(len(all), mostDevices)] {
 		id := fnv.New64a()
 		id.Write([]byte(strings.ToLower(d.PCI)))
@@ -99,23 +95,9 @@ func distances(root string, nodes []int, all []Device) (r reachable) {
 			continue
 		}
 		for _, node := range nodes {
-			r.Far[i] = min(r.Far[i], nodeDistance(files, node, host.GPUs[g].Node))
+			r.Far[i] = min(r.Far[i], int64(topology.NodeDistance(root, node, host.GPUs[g].Node)))
 		}
 	}
 	r.N = int64(min(len(all), mostDevices))
 	return r
-}
-
-// nodeDistance is how far two NUMA nodes are from each other, in the kernel's measure: 10 is the node itself.
-func nodeDistance(files fs.FS, a, b int) int64 {
-	text, _ := fs.ReadFile(files, "sys/devices/system/node/node"+strconv.Itoa(a)+"/distance")
-	if f := strings.Fields(string(text)); b < len(f) {
-		if n, err := strconv.Atoi(f[b]); err == nil && n > 0 {
-			return int64(min(n, unknownFar))
-		}
-	}
-	if a == b {
-		return 10
-	}
-	return 20
 }

@@ -24,7 +24,7 @@ func TestCompletion(t *testing.T) {
 		{"-np ", ":4"},
 		{"-wdir x", ":16"},
 		{"-x GORUN_TM", "GORUN_TM= :6"},
-		{"-x GORUN_TM=o", "GORUN_TM=on GORUN_TM=off :6"},
+		{"-x GORUN_TM=o", "GORUN_TM=off GORUN_TM=on :6"},
 		{"simulate --model cl", "cluster :0"},
 		{"doctor --js", "--json"},
 		{"completion z", "zsh :4"},

@@ -132,6 +132,17 @@ func (e *exam) checkFacts(v *visit, rdma bool) {
 		!slices.ContainsFunc(f.Interfaces, func(i netFacts) bool { return !i.Loopback && len(i.Addresses) > 0 }) {
 		e.add("network", v.Name, "", "ip link; ip addr", "no interface but loopback is up and has an address")
 	}
+	for _, t := range f.Transports {
+		// Without verbs in gorun, or a device, what follows says what is wrong.
+		if t.Error != "" && (t.Name != "verbs" || f.RDMA.Verbs && len(f.RDMA.Devices) > 0) {
+			k, ok := map[string]kind{"shm": "memory", "verbs": "rdma"}[t.Name]
+			if !ok {
+				k = "network"
+			}
+			e.add(k, v.Name, t.Error, "ssh HOST gorun info", "ranks there do without the transport %s, which does not open",
+				t.Name)
+		}
+	}
 	if !rdma {
 		return
 	}

@@ -99,6 +99,9 @@ func TestDoctorJudges(t *testing.T) {
 		{"two names", "several names", "name it once", func(e *exam, a, b *visit) {
 			e.aliasesFail, a.greeting.Host, b.greeting.Host = true, "x", "x"
 		}},
+		{"a transport", "do without the transport tcp, which does not open", "gorun info", func(_ *exam, _, b *visit) {
+			b.Facts.Transports = []transportFacts{{"shm", ""}, {"verbs", "built without"}, {"tcp", "no ports"}}
+		}},
 		{"one has RDMA", "no RDMA device", "lspci", func(_ *exam, _, b *visit) {
 			b.Facts.RDMA = rdmaFacts{Devices: []topology.Device{device}, Verbs: true}
 		}},

@@ -37,8 +37,10 @@ type facts struct {
 	Interfaces []netFacts `json:"interfaces"`
 	RDMA       rdmaFacts  `json:"rdma"`
 	UCX        ucxFacts   `json:"ucx"`
-	Waiting    []string   `json:"waiting_ranks"` // what they do; then what if they outnumber CPUs
-	Inside     string     `json:"inside_a_job_of,omitempty"`
+	// Transports are those of the settings, each with the reason why a rank could not open it; "": it could.
+	Transports []transportFacts `json:"transports"`
+	Waiting    []string         `json:"waiting_ranks"` // what they do; then what if they outnumber CPUs
+	Inside     string           `json:"inside_a_job_of,omitempty"`
 	// Tuned is the file of gorun tune that holds for programs without one next to them; nil: none.
 	Tuned *tunedFacts `json:"tuned,omitempty"`
 	// Settings has the GORUN_ variables that are set, but for secrets.
@@ -62,6 +64,30 @@ type netFacts struct {
 	Loopback  bool     `json:"loopback,omitempty"`
 	Carrier   bool     `json:"carrier"`   // a cable is connected
 	Addresses []string `json:"addresses"` // with the length of their network
+}
+
+type transportFacts struct {
+	Name  string `json:"name"`
+	Error string `json:"error,omitempty"`
+}
+
+// tryTransports opens the transports of the settings here. A driver that hangs must not keep gorun.
+func tryTransports(environ []string) (all []transportFacts) {
+	tried, ok := within(patience, func() (t []join.Tried) {
+		t, _ = join.TryTransports(environ) // wrong settings are reported elsewhere
+		return t
+	})
+	if !ok {
+		return []transportFacts{{"all", fmt.Sprintf("not open within %v: does a driver hang? (dmesg)", patience)}}
+	}
+	for _, t := range tried {
+		f := transportFacts{Name: t.Name}
+		if t.Err != nil {
+			f.Error = t.Err.Error()
+		}
+		all = append(all, f)
+	}
+	return all
 }
 
 type rdmaFacts struct {
@@ -117,6 +143,7 @@ func readFacts(environ []string, m machine) facts {
 		Interfaces: interfaces(),
 		RDMA:       factsOfDevices(m),
 		UCX:        askUCX(),
+		Transports: tryTransports(environ),
 		Waiting:    waiting(environ, host.Usable()), Inside: outerLauncher(), Settings: map[string]string{}}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
@@ -214,6 +241,13 @@ func (f facts) print(w io.Writer) {
 	}
 	for i, text := range f.Waiting {
 		rows = append(rows, []string{[]string{"waiting ranks", ""}[min(i, 1)], text})
+	}
+	for i, t := range f.Transports {
+		works := "works here"
+		if t.Error != "" {
+			works = "does not open: " + t.Error
+		}
+		rows = append(rows, []string{[]string{"transports", ""}[min(i, 1)], t.Name + ": " + works})
 	}
 	if f.Tuned != nil {
 		rows = append(rows, []string{"tuned file", f.Tuned.String()})

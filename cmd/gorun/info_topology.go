@@ -194,6 +194,9 @@ func (m machine) printCaps(w io.Writer, cols int) {
 			missing.add(d.Name, "capabilities are unknown: "+known(d.CapsWhy))
 			continue
 		}
+		if d.Unfit != "" {
+			missing.add(d.Name, "the transport verbs cannot use it: "+d.Unfit)
+		}
 		inline := "unknown"
 		if c.MaxInline >= 0 {
 			inline = fmt.Sprint(c.MaxInline, " B")

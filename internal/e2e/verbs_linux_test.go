@@ -41,6 +41,7 @@ func TestVerbsSenderTakesNoPart(t *testing.T) {
 		{"unexpected", []string{"unexpected", "heap"}, nil},
 		{"alloc", []string{"expected", "alloc"}, nil},
 		{"split", []string{"unexpected", "heap"}, []string{"SOFTHCA_MAX_MSG=65536"}},
+		{"software", []string{"expected", "heap"}, []string{"GORUN_TM=off"}},
 		{"split-alloc", []string{"expected", "alloc"}, []string{"SOFTHCA_MAX_MSG=65536"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -48,7 +49,7 @@ func TestVerbsSenderTakesNoPart(t *testing.T) {
 			if err := os.WriteFile(shared, make([]byte, 4096), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			env := append([]string{"GORUN_TRANSPORTS=verbs", "GORUN_VERBS_LIB=" + library, "GORUN_VERBS_REG=64K",
+			env := append([]string{"GORUN_TRANSPORTS=verbs", "GORUN_VERBS_LIB=" + library, "GORUN_VERBS_REG=64K", "GORUN_TM=on",
 				"SOFTHCA_DIR=" + t.TempDir(),
 				"GODEBUG=asyncpreemptoff=1"}, c.env...)
 			j := start(t, spec{n: 2, role: "frozen", args: append(c.args, shared), env: env}).wait(0)
@@ -62,7 +63,8 @@ func TestVerbsSenderTakesNoPart(t *testing.T) {
 }
 
 func TestVerbsStopped(t *testing.T) {
-	stoppedAtFirstContact(t, "GORUN_TRANSPORTS=verbs", "GORUN_VERBS_LIB="+hcakit.Build(t), "SOFTHCA_DIR="+t.TempDir())
+	stoppedAtFirstContact(t, "GORUN_TRANSPORTS=verbs", "GORUN_TM=on", "GORUN_VERBS_LIB="+hcakit.Build(t),
+		"SOFTHCA_DIR="+t.TempDir())
 }
 
 // stamps is the time that a rank has printed behind a word. Both ranks have the same clock.

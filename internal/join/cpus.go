@@ -3,10 +3,21 @@ package join
 import (
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 )
+
+// nodesOfCPUs are the NUMA nodes of the CPUs that this rank may use.
+func nodesOfCPUs() (nodes []int) {
+	for _, c := range cpuset.Read().CPUs {
+		if !slices.Contains(nodes, c.Node) {
+			nodes = append(nodes, c.Node)
+		}
+	}
+	return nodes
+}
 
 // usableCPUs is how many CPUs the ranks of this host may use together: what the launcher says, or else all that are
 // online, less what a cgroup's quota withholds. The affinity mask of this rank does not count: a launcher may have

@@ -106,6 +106,16 @@ func lookup(environ []string, names ...string) string {
 	return ""
 }
 
+// localRank is the number of a rank among the ranks of its host, as its launcher says; else its number in the job.
+func (c config) localRank(rank int) int {
+	n, err := strconv.Atoi(lookup(c.Environ, pmi.EnvLocalRank, "MPI_LOCALRANKID", "SLURM_LOCALID",
+		"OMPI_COMM_WORLD_LOCAL_RANK"))
+	if err != nil || n < 0 {
+		return rank
+	}
+	return n
+}
+
 // newEngine adds to cfg what is the same for every engine.
 func (c config) newEngine(cfg pml.Config) (*pml.Engine, error) {
 	cfg.Self = loop.New(1)[0]
@@ -245,10 +255,11 @@ func (m *Member) connect(ctx context.Context, c config) error {
 
 func (m *Member) openDevice(c config, local int, known bool) (transport.Device, error) {
 	log := c.Log.With("rank", m.Rank)
-	o, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, local: local, known: known, job: m.client.Name(),
+	o, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, localRank: c.localRank(m.Rank),
+		local: local, known: known, job: m.client.Name(),
 		tracer: m.client.LauncherPID(),
 		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, call: m.call,
-		log: log.Warn, debug: log.Debug, set: c.set})
+		log: log.Warn, info: log.Info, debug: log.Debug, set: c.set})
 	if err != nil {
 		return nil, err
 	}

@@ -180,7 +180,7 @@ func openPair(t *testing.T, name string) (a, b transport.Device) {
 		t.Fatal(err)
 	}
 	if name == "verbs" {
-		set.VerbsLibrary = hcakit.Build(t)
+		set.VerbsLibrary, set.TagMatching = hcakit.Build(t), "on"
 	}
 	var devices []transport.Device
 	if name == "loop" {
@@ -190,7 +190,7 @@ func openPair(t *testing.T, name string) (a, b transport.Device) {
 	}
 	for rank := len(devices); rank < 2; rank++ {
 		d, err := openNamed(name, deviceConfig{rank: rank, size: 2, local: 2, known: true, job: "table", set: set,
-			secret: func() ([]byte, error) { return make([]byte, 32), nil }, log: silent, debug: silent})
+			secret: func() ([]byte, error) { return make([]byte, 32), nil }, log: silent, info: silent, debug: silent})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,14 +237,68 @@ func TestOpenNamed(t *testing.T) {
 	}
 }
 
+// none is a partition that no port is in, so that verbs does not open, whatever the host has.
+const none = "none"
+
 // Each reason stands in the error if nothing works.
 func TestOpenTransportSaysWhy(t *testing.T) {
-	set := settings.Values{Transports: []string{"nonsense", "tcp"}, TCPPorts: "0-x"}
-	d, err := openTransport(deviceConfig{size: 2, local: 2, set: set, debug: silent})
-	for _, reason := range []string{"nonsense: no such transport", `tcp: GORUN_TCP_PORTS="0-x"`} {
+	set := settings.Values{TCPPorts: "0-x", VerbsPartition: none}
+	var log []string
+	info := func(msg string, args ...any) { log = append(log, fmt.Sprint(append([]any{msg}, args...)...)) }
+	d, err := openTransport(deviceConfig{size: 2, local: 1, known: true, set: set, info: info, debug: silent})
+	for i, reason := range []string{"verbs: ", `tcp: GORUN_TCP_PORTS="0-x"`} {
 		if err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%v, %v, want %q", d, err, reason)
 		}
+		if name, _, _ := strings.Cut(reason, ":"); len(log) != 2 || !strings.Contains(log[i], name) {
+			t.Errorf("the log has %q, want a line about %s", log, name)
+		}
+	}
+}
+
+// A transport that the user has named among others does not fall out without a word, nor does verbs if the user has
+// named a device: the error names the transport and says why.
+func TestNamedOpensOrFails(t *testing.T) {
+	for _, c := range []struct {
+		set  settings.Values
+		want string
+	}{
+		{settings.Values{Transports: []string{"tcp", "verbs"}, VerbsPartition: none},
+			"GORUN_TRANSPORTS names verbs, which does not work here: "},
+		{settings.Values{VerbsDevices: "mlx5_0", VerbsPartition: none},
+			"GORUN_VERBS_DEV=mlx5_0, and verbs does not work here: "},
+		{settings.Values{VerbsDevices: "!mlx5_0", VerbsPartition: none}, ""},
+	} {
+		d, err := openTransport(deviceConfig{size: 2, local: 1, known: true, job: "named", set: c.set, info: silent,
+			debug: silent, log: silent})
+		if err == nil {
+			d.Close()
+		}
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%+v: %v", c.set.VerbsDevices, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// gorun info says of each transport whether a rank could open it.
+func TestTryTransports(t *testing.T) {
+	all, err := TryTransports([]string{"GORUN_VERBS_PKEY=" + none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range all {
+		got = append(got, fmt.Sprint(x.Name, " ", x.Err == nil))
+	}
+	want := "shm true, verbs false, tcp true"
+	if runtime.GOOS != "linux" {
+		want = "shm false, verbs false, tcp true"
+	}
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("%s, want %s", s, want)
 	}
 }
 
@@ -257,8 +311,8 @@ func TestReasonIsKept(t *testing.T) {
 	}
 	defer ln.Close()
 	port := strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
-	d, err := openTransport(deviceConfig{size: 3, local: 2, known: true, debug: silent,
-		set: settings.Values{Transports: []string{"shm", "tcp"}, TCPPorts: port}})
+	d, err := openTransport(deviceConfig{size: 3, local: 2, known: true, info: silent, debug: silent,
+		set: settings.Values{TCPPorts: port, VerbsPartition: none}})
 	if err != nil {
 		t.Fatal(err)
 	}

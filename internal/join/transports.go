@@ -32,15 +32,16 @@ type listed struct {
 
 // deviceConfig is what a transport is told about the rank that it opens a device for.
 type deviceConfig struct {
-	rank, size int
-	local      int  // ranks on this host
-	known      bool // the launcher has said so; else local is only as many as there could be
-	tracer     int  // a process from which all ranks of this host descend; 0: not known
-	job        string
-	secret     func() ([]byte, error) // the job's; after all ranks have published their addresses
-	call       func(ctx context.Context, rank int) error
-	log, debug func(msg string, args ...any)
-	set        settings.Values
+	rank, size       int
+	localRank        int  // its number among those of its host; 0: or not known
+	local            int  // ranks on this host
+	known            bool // the launcher has said so; else local is only as many as there could be
+	tracer           int  // a process from which all ranks of this host descend; 0: not known
+	job              string
+	secret           func() ([]byte, error) // the job's; after all ranks have published their addresses
+	call             func(ctx context.Context, rank int) error
+	log, info, debug func(msg string, args ...any)
+	set              settings.Values
 }
 
 // together reports whether all ranks of the job are on this host.
@@ -62,7 +63,8 @@ type opened struct {
 func openTransport(c deviceConfig) (opened, error) {
 	var failed []multi.Unopened
 	var open []transport.Device
-	if c.set.Transports == nil {
+	asked := c.set.Transports != nil
+	if !asked {
 		c.set.Transports = auto()
 	}
 	far := false // an open one reaches other hosts
@@ -79,9 +81,14 @@ func openTransport(c deviceConfig) (opened, error) {
 			far = far || !nearOnly(name)
 		case c.together() && errors.Is(err, transport.ErrNoMemory):
 			// The other ranks have it and would not find this one elsewhere.
-			return opened{}, fmt.Errorf("%s: %w", name, err)
+			return abandon(open, fmt.Errorf("%s: %w", name, err))
+		case asked && len(c.set.Transports) > 1:
+			return abandon(open, fmt.Errorf("GORUN_TRANSPORTS names %s, which does not work here: %w (without the name, "+
+				"or with GORUN_TRANSPORTS=auto, ranks do without it)", name, err))
+		case name == "verbs" && namesDevice(c.set.VerbsDevices):
+			return abandon(open, fmt.Errorf("GORUN_VERBS_DEV=%s, and verbs does not work here: %w", c.set.VerbsDevices, err))
 		default:
-			c.debug("a transport does not work here", "transport", name, "why", err)
+			c.info("a transport does not work here", "transport", name, "why", err)
 			failed = append(failed, multi.Unopened{Name: name, Err: err})
 		}
 	}
@@ -96,6 +103,52 @@ func openTransport(c deviceConfig) (opened, error) {
 		return opened{Device: d}, err
 	}
 	return opened{d, reasons(slices.DeleteFunc(failed, func(u multi.Unopened) bool { return nearOnly(u.Name) }))}, nil
+}
+
+// abandon closes what is open, and returns the error.
+func abandon(open []transport.Device, err error) (opened, error) {
+	for _, d := range open {
+		d.Close()
+	}
+	return opened{}, err
+}
+
+// namesDevice reports whether the user has named a device in GORUN_VERBS_DEV, and not only left some out.
+func namesDevice(list string) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		if p := strings.TrimSpace(part); p != "" && p[0] != '!' {
+			return true
+		}
+	}
+	return false
+}
+
+// Tried is a transport that was opened on trial; Err: why it does not open on this host.
+type Tried struct {
+	Name string
+	Err  error
+}
+
+// TryTransports opens each transport of the settings, as a rank of a job of two would, and closes it.
+func TryTransports(environ []string) (all []Tried, err error) {
+	set, _, err := settings.Load(environ)
+	if err != nil {
+		return nil, err
+	}
+	if set.Transports == nil {
+		set.Transports = auto()
+	}
+	set.VerbsRegister = max(set.VerbsRegister, 1) // it need not be measured
+	silent := func(string, ...any) {}
+	for _, name := range set.Transports {
+		d, err := openNamed(name, deviceConfig{size: 2, local: 2, job: "trial", log: silent, info: silent, debug: silent,
+			set: set, secret: func() ([]byte, error) { return make([]byte, 32), nil }})
+		if err == nil {
+			err = d.Close()
+		}
+		all = append(all, Tried{name, err})
+	}
+	return all, nil
 }
 
 // reasons says of each why it did not open, in one line; nil: there is none.

@@ -3,7 +3,7 @@
 package settings
 
 var meanings = map[string]string{
-	"Transports":     "How ranks may reach each other: names of transports separated by commas, in order of preference. Each pair of ranks uses the first that connects it. Auto: shm, verbs (where it was built in), tcp.",
+	"Transports":     "How ranks may reach each other: names of transports separated by commas, in order of preference. Each pair of ranks uses the first that connects it. A transport that is named must work on each host. Auto: shm, verbs (where it was built in), tcp, less the ones that do not work.",
 	"EagerMax":       "Messages of at most this size are sent at once, longer ones ask first. Auto: the size that measured best for the transport (shm: 32KiB; tcp: 64KiB).",
 	"UnexpectedMax":  "The memory of a rank for messages that come before their receive is posted; senders wait when it is full.",
 	"Spin":           "How long a waiting rank polls before it sleeps in the kernel; 0: not at all. Auto: adaptive.",
@@ -18,13 +18,14 @@ var meanings = map[string]string{
 	"TCPInterfaces":  "The addresses of TCP: interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; ! excludes. Not set: all addresses.",
 	"TCPPorts":       "The ports TCP listens on, for example 40000-40999. Not set: any free port.",
 	"TCPTLS":         "1: TCP connections are encrypted (TLS 1.3, with keys made for the job). It must be the same for all ranks.",
-	"VerbsDevices":   "The RDMA devices and ports: names such as mlx5_0:1,mlx5_1 separated by commas; ! excludes. Not set: the first active port.",
+	"VerbsDevices":   "The RDMA devices and ports that ranks may use: names such as mlx5_0:1,mlx5_1 separated by commas; ! excludes. It is an error if one that is named does not work. Of several a rank uses the one nearest to its CPUs, and ranks that are equally near take turns. Not set: the fastest that are active.",
 	"VerbsPartition": "The InfiniBand partition: a P_Key such as 8001 that gorun info shows for the port. Not set: the first partition with full membership.",
 	"VerbsLibrary":   "The path of the libibverbs that is opened, for example of the software HCA. Not set: the system's libibverbs.so.1.",
 	"VerbsClass":     "The traffic class of RoCE packets: four times the DSCP, plus 2 where switches mark congestion. 106 is DSCP 26 and ECN, as UCX has it; InfiniBand's class is 0.",
+	"VerbsLevel":     "The service level of RDMA packets, by which an InfiniBand fabric chooses their virtual lane. Some routings need the level that the subnet manager gives a path.",
 	"VerbsRegister":  "From this size on, messages in ordinary memory are registered and read in place. Shorter ones are copied through registered buffers. Auto: measured when the device is opened.",
 	"VerbsCache":     "How many registrations of ordinary memory are kept for the next message in the same memory. 0: none, a registration ends with its message.",
-	"TagMatching":    "Whether RDMA devices match tags and run rendezvous by themselves. auto: where the device can; on: an error where it cannot; off: software matches everything.",
+	"TagMatching":    "Whether RDMA devices match tags and run rendezvous by themselves. off: software matches everything; on: devices match where they can, and the log says where one refuses.",
 	"UCXLibrary":     "The path of the libucp that is opened. Not set: the system's libucp.so.0.",
 	"CUDALibrary":    "The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.",
 	"CUDAShare":      "1: a rank lets the ranks of its host map its device memory, and one copy moves a message from device to device. 0: such a message goes through pinned memory of the host.",

@@ -14,7 +14,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "auto", CollCheck: "auto", Log: "off", Timeout: time.Minute,
+		UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "off", CollCheck: "auto", Log: "off", Timeout: time.Minute,
 		PeerTimeout: 30 * time.Second, ShmCMA: true, CUDAShare: true,
 	}
 	if !reflect.DeepEqual(v, want) {

@@ -19,7 +19,8 @@ const Auto time.Duration = -1
 // A value of type struct{} is not kept. After a change here: go generate ./internal/settings.
 type Values struct {
 	// How ranks may reach each other: names of transports separated by commas, in order of preference. Each pair of
-	// ranks uses the first that connects it. Auto: shm, verbs (where it was built in), tcp.
+	// ranks uses the first that connects it. A transport that is named must work on each host. Auto: shm, verbs (where it
+	// was built in), tcp, less the ones that do not work.
 	Transports []string `env:"GORUN_TRANSPORTS" default:"auto" like:"--mca btl"`
 
 	// Messages of at most this size are sent at once, longer ones ask first. Auto: the size that measured best for
@@ -79,8 +80,9 @@ type Values struct {
 	// 1: TCP connections are encrypted (TLS 1.3, with keys made for the job). It must be the same for all ranks.
 	TCPTLS bool `env:"GORUN_TCP_TLS" default:"0" of:"tcp"`
 
-	// The RDMA devices and ports: names such as mlx5_0:1,mlx5_1 separated by commas; ! excludes. Not set: the first
-	// active port.
+	// The RDMA devices and ports that ranks may use: names such as mlx5_0:1,mlx5_1 separated by commas; ! excludes. It
+	// is an error if one that is named does not work. Of several a rank uses the one nearest to its CPUs, and ranks that
+	// are equally near take turns. Not set: the fastest that are active.
 	VerbsDevices string `env:"GORUN_VERBS_DEV" of:"verbs" like:"btl_openib_if_include, UCX_NET_DEVICES"`
 
 	// The InfiniBand partition: a P_Key such as 8001 that gorun info shows for the port. Not set: the first partition
@@ -95,6 +97,10 @@ type Values struct {
 	// ECN, as UCX has it; InfiniBand's class is 0.
 	VerbsClass int `env:"GORUN_VERBS_TC" default:"106" max:"255" of:"verbs" like:"UCX_IB_TRAFFIC_CLASS"`
 
+	// The service level of RDMA packets, by which an InfiniBand fabric chooses their virtual lane. Some routings need the
+	// level that the subnet manager gives a path.
+	VerbsLevel int `env:"GORUN_VERBS_SL" default:"0" max:"15" of:"verbs" like:"btl_openib_ib_service_level, UCX_IB_SL"`
+
 	// From this size on, messages in ordinary memory are registered and read in place. Shorter ones are copied through
 	// registered buffers. Auto: measured when the device is opened.
 	VerbsRegister int64 `env:"GORUN_VERBS_REG" default:"auto" of:"verbs"`
@@ -103,9 +109,9 @@ type Values struct {
 	// registration ends with its message.
 	VerbsCache int `env:"GORUN_VERBS_CACHE" default:"0" max:"1048576" of:"verbs" like:"mpi_leave_pinned"`
 
-	// Whether RDMA devices match tags and run rendezvous by themselves. auto: where the device can; on: an error where
-	// it cannot; off: software matches everything.
-	TagMatching string `env:"GORUN_TM" default:"auto" oneof:"auto,on,off" of:"verbs" like:"UCX_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"`
+	// Whether RDMA devices match tags and run rendezvous by themselves. off: software matches everything; on: devices
+	// match where they can, and the log says where one refuses.
+	TagMatching string `env:"GORUN_TM" default:"off" oneof:"off,on" of:"verbs" like:"UCX_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"`
 
 	// The path of the libucp that is opened. Not set: the system's libucp.so.0.
 	UCXLibrary string `env:"GORUN_UCX_LIB" of:"ucx"`

@@ -74,6 +74,37 @@ func (c choice) match(device string, port int) bool {
 	return err == nil && ok && (c.port == 0 || c.port == port)
 }
 
+// Wanted are the elements that name something, each as a filter of its own.
+func (f Filter) Wanted() (all []Filter) {
+	for _, c := range f.with {
+		all = append(all, Filter{with: []choice{c}})
+	}
+	return all
+}
+
+// Names reports whether the user wants some port of a device.
+func (f Filter) Names(device string) bool {
+	for _, c := range f.with {
+		if ok, err := path.Match(c.device, device); err == nil && ok {
+			return true
+		}
+	}
+	return len(f.with) == 0
+}
+
+// String is the list, without what it excludes.
+func (f Filter) String() string {
+	var all []string
+	for _, c := range f.with {
+		s := c.device
+		if c.port > 0 {
+			s += ":" + strconv.Itoa(c.port)
+		}
+		all = append(all, s)
+	}
+	return strings.Join(all, ",")
+}
+
 // Match reports whether the user wants a port of a device.
 func (f Filter) Match(device string, port int) bool {
 	for _, c := range f.without {

@@ -30,7 +30,7 @@ func (h *Host) Merge(listed []Device, err error) {
 }
 
 func (d *Device) add(t Device) {
-	d.Caps, d.CapsWhy, d.Library = t.Caps, t.CapsWhy, t.Library
+	d.Caps, d.CapsWhy, d.Library, d.Unfit = t.Caps, t.CapsWhy, t.Library, t.Unfit
 	if d.Firmware == "" {
 		d.Firmware = t.Firmware
 	}

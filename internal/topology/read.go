@@ -62,6 +62,35 @@ func (r reader) device(name string) Device {
 	return d
 }
 
+// NodeOf is the NUMA node of an RDMA device; -1: the kernel does not say.
+func NodeOf(root, device string) int {
+	return reader{tree: newTree(root)}.numaNode("sys/class/infiniband/" + device + "/device")
+}
+
+// NodeDistance is how far two NUMA nodes are from each other, in the kernel's measure: 10 is the node itself.
+func NodeDistance(root string, a, b int) int {
+	const local, remote, most = 10, 20, 1 << 10
+	row := strings.Fields(newTree(root).text(fmt.Sprintf("sys/devices/system/node/node%d/distance", a)))
+	if b >= 0 && b < len(row) {
+		if n, ok := parseNumber(row[b]); ok && n > 0 {
+			return min(n, most)
+		}
+	}
+	if a == b {
+		return local
+	}
+	return remote
+}
+
+// GIDAttrs says of an entry of a port's table what packets look like that use it, and whose network device it is of. A
+// libibverbs before rdma-core 32 does not say so.
+func GIDAttrs(root, device string, port, index int) (kind GIDType, net string) {
+	t := newTree(root)
+	dir := fmt.Sprintf("sys/class/infiniband/%s/ports/%d/", device, port)
+	kind = parseGIDType(t.text(fmt.Sprintf("%sgid_attrs/types/%d", dir, index)), t.text(dir+"link_layer"))
+	return kind, t.text(fmt.Sprintf("%sgid_attrs/ndevs/%d", dir, index))
+}
+
 // Virtual reports whether a device is software only: the kernel says so, or does not know it.
 func Virtual(root, device string) bool {
 	return virtual(newTree(root).real("sys/class/infiniband/" + device))

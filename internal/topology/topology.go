@@ -43,6 +43,8 @@ type Device struct {
 	// Caps is nil where libibverbs was not asked or did not answer; then CapsWhy says why.
 	Caps    *Caps
 	CapsWhy string
+	// Unfit says why the transport verbs cannot use the device, where libibverbs was asked; empty: it can.
+	Unfit string `json:",omitempty"`
 }
 
 // Port is one port of a device. Numbers begin with 1.

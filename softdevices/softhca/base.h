@@ -94,12 +94,16 @@ struct work {
 
 enum fail_kind { FAIL_SEND, FAIL_WRITE, FAIL_READ, FAIL_ATOMIC, FAIL_FIN, FAIL_REG, FAIL_POLL, FAIL_KINDS };
 
-enum { PKEYS_MOST = 16 };
+enum { PKEYS_MOST = 128, GIDS_ROCE = 4, SL_ANY = 16 };
 
 /* What the device is: SOFTHCA_MODE. */
 enum mode {
 	MODE_IB,
-	MODE_MLX5, /* completions of tag matching as rdma-core's provider mlx5 reports them */
+	MODE_ROCE,	/* an Ethernet port: a GRH is required, and a TM-SRQ is refused */
+	MODE_VF,	/* a function of an InfiniBand device: a GRH is required, no atomics, a long table of P_Keys */
+	MODE_TWO_PORTS, /* both are active, each has a LID */
+	MODE_EFA,	/* devices that cannot serve a program for RC stand before softhca0 */
+	MODE_MLX5,	/* completions of tag matching as rdma-core's provider mlx5 reports them */
 };
 
 struct knobs {
@@ -121,6 +125,9 @@ struct knobs {
 	bool readv; /* may use process_vm_readv */
 	bool dmabuf; /* registers memory of another device */
 	bool debug;
+	bool gid_ex; /* _ibv_query_gid_ex works: rdma-core 32 */
+	uint32_t sl; /* of the path; SL_ANY: the fabric looks at none */
+	uint16_t subnet; /* the last 16 bits of the subnet prefix */
 	bool pages; /* regions keep their physical pages: pages.c */
 };
 
@@ -152,8 +159,9 @@ struct event_queue {
 struct hca_ctx {
 	struct knobs knobs;
 	struct list link; /* engine.ports */
-	uint16_t lid;
+	uint16_t lid, lid2; /* of port 1, and of port 2 if there is one */
 	bool paused, fatal, port_down;
+	bool bare; /* it has neither SRQ nor RC */
 	struct list held; /* packets that arrived while paused */
 	struct list qps, cqs;
 	uint64_t rng;
@@ -208,7 +216,13 @@ void timer_stop(struct timer *t);
 unsigned timers_run(void);
 uint64_t timers_until(void);
 
+#define GUID 0x0200534648410000ull /* 5346 4841: "SFHA", locally administered */
+
 /* port.c */
+unsigned port_count(const struct hca_ctx *ctx);
+uint16_t port_lid(const struct hca_ctx *ctx, unsigned port);
+bool port_gid(const struct hca_ctx *ctx, unsigned port, unsigned index, union ibv_gid *gid);
+uint16_t gid_lid(const union ibv_gid *gid);
 void debug(struct hca_ctx *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool fail_now(struct hca_ctx *ctx, enum fail_kind kind);
 uint64_t next_random(uint64_t *state);

@@ -7,24 +7,32 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static struct ibv_device the_device = {
-	.node_type = IBV_NODE_CA,
-	.transport_type = IBV_TRANSPORT_IB,
-	.name = "softhca0",
-	.dev_name = "softhca0",
-	.dev_path = "/nonexistent/softhca0",
-	.ibdev_path = "/nonexistent/softhca0",
+#define DEVICE(n, node, transport) \
+	{ .node_type = (node), .transport_type = (transport), .name = n, .dev_name = n, .dev_path = "/nonexistent/" n, \
+	  .ibdev_path = "/nonexistent/" n }
+
+/* Before the device that this library is about stand those of mode efa, which have neither SRQ nor RC. */
+static struct ibv_device devices[] = {
+	DEVICE("efa0", IBV_NODE_UNSPECIFIED, IBV_TRANSPORT_UNSPECIFIED),
+	DEVICE("irdma0", IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+	DEVICE("nosrq0", IBV_NODE_CA, IBV_TRANSPORT_IB),
+	DEVICE("softhca0", IBV_NODE_CA, IBV_TRANSPORT_IB),
 };
+
+enum { DEVICES = sizeof(devices) / sizeof(*devices) };
 
 EXPORT struct ibv_device **ibv_get_device_list(int *n)
 {
-	struct ibv_device **list = calloc(2, sizeof(*list));
+	struct ibv_device **list = calloc(DEVICES + 1, sizeof(*list));
+	const char *mode = getenv("SOFTHCA_MODE");
+	int first = mode && !strcmp(mode, "efa") ? 0 : DEVICES - 1;
 
 	if (!list)
 		return NULL;
-	list[0] = &the_device;
+	for (int i = first; i < DEVICES; i++)
+		list[i - first] = &devices[i];
 	if (n)
-		*n = 1;
+		*n = DEVICES - first;
 	return list;
 }
 
@@ -44,10 +52,9 @@ EXPORT int ibv_get_device_index(struct ibv_device *device)
 	return -1; /* the kernel knows of none */
 }
 
-/* 5346 4841: "SFHA", locally administered. */
 static uint64_t guid(uint16_t lid)
 {
-	return 0x0200534648410000u | lid;
+	return GUID | lid;
 }
 
 EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
@@ -68,8 +75,9 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.max_qp_wr = MAX_WR, .max_sge = MAX_SGE, .max_sge_rd = MAX_SGE, .max_cq = 1 << 20, .max_cqe = MAX_CQE,
 		.max_mr = 1 << 22, .max_pd = 1 << 20, .max_qp_rd_atom = (int)ctx->knobs.max_rd,
 		.max_res_rd_atom = (int)ctx->knobs.max_rd * 200000, .max_qp_init_rd_atom = (int)ctx->knobs.max_rd,
-		.atomic_cap = IBV_ATOMIC_HCA, .max_srq = 1 << 16, .max_srq_wr = MAX_WR, .max_srq_sge = MAX_SGE,
-		.max_pkeys = (uint16_t)ctx->knobs.npkeys, .local_ca_ack_delay = 15, .phys_port_cnt = 1,
+		.atomic_cap = ctx->knobs.mode == MODE_VF ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA,
+		.max_srq = ctx->bare && context->device->transport_type != IBV_TRANSPORT_IB ? 0 : 1 << 16, .max_srq_wr = MAX_WR, .max_srq_sge = MAX_SGE,
+		.max_pkeys = (uint16_t)ctx->knobs.npkeys, .local_ca_ack_delay = 15, .phys_port_cnt = (uint8_t)port_count(ctx),
 		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
 				    IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID,
 	};
@@ -90,8 +98,8 @@ static int hca_query_device_ex(struct ibv_context *context, const struct ibv_que
 	if (err)
 		return err;
 	a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
-	a.phys_port_cnt_ex = 1;
-	if (ctx->knobs.tm)
+	a.phys_port_cnt_ex = port_count(ctx);
+	if (ctx->knobs.tm && !ctx->bare) /* whatever the link layer is, as mlx5 says it of the device */
 		a.tm_caps = (struct ibv_tm_caps){ .max_rndv_hdr_size = TM_RNDV_HDR, .max_num_tags = ctx->knobs.max_tags,
 						  .flags = IBV_TM_CAP_RC, .max_ops = ctx->knobs.max_ops, .max_sge = 1 };
 	memset(attr, 0, size);
@@ -102,15 +110,18 @@ static int hca_query_device_ex(struct ibv_context *context, const struct ibv_que
 static int hca_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
 	struct hca_ctx *ctx = to_ctx(context);
+	bool roce = ctx->knobs.mode == MODE_ROCE;
+	enum ibv_mtu mtu = roce ? IBV_MTU_1024 : IBV_MTU_4096; /* an Ethernet MTU of 1500 */
 	struct ibv_port_attr a = {
 		.state = ctx->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096,
-		.active_mtu = IBV_MTU_4096, .gid_tbl_len = 1, .max_msg_sz = (uint32_t)ctx->knobs.max_msg,
-		.pkey_tbl_len = (uint16_t)ctx->knobs.npkeys, .lid = ctx->lid, .sm_lid = 0, .max_vl_num = 1, .active_width = 2,
+		.active_mtu = mtu, .gid_tbl_len = roce ? GIDS_ROCE : 1, .max_msg_sz = (uint32_t)ctx->knobs.max_msg,
+		.pkey_tbl_len = (uint16_t)ctx->knobs.npkeys, .lid = roce ? 0 : port_lid(ctx, port), .sm_lid = 0, .max_vl_num = 1, .active_width = 2,
 			.active_speed = 32,
-		.phys_state = ctx->port_down ? 3 : 5, .link_layer = IBV_LINK_LAYER_INFINIBAND,
+		.phys_state = ctx->port_down ? 3 : 5, .link_layer = roce ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND,
+		.flags = ctx->knobs.mode == MODE_VF ? IBV_QPF_GRH_REQUIRED : 0,
 	};
 
-	if (port != 1)
+	if (!port || port > port_count(ctx))
 		return EINVAL;
 	memset(attr, 0, size);
 	memcpy(attr, &a, MIN(size, sizeof(a)));
@@ -151,7 +162,6 @@ static struct hca_ctx *ctx_new(void)
 	pthread_mutex_init(&ctx->ack_mu, NULL);
 	pthread_cond_init(&ctx->ack_cond, NULL);
 	pthread_mutex_init(&ctx->v.context.mutex, NULL);
-	ctx->v.context.device = &the_device;
 	ctx->v.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	ctx->v.context.num_comp_vectors = 1;
 	ctx->v.context.cmd_fd = -1;
@@ -174,11 +184,13 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct hca_ctx *ctx;
 	int err;
 
-	if (device != &the_device)
+	if (device < devices || device >= devices + DEVICES)
 		return errno = ENODEV, NULL;
 	ctx = ctx_new();
 	if (!ctx)
 		return NULL;
+	ctx->v.context.device = device;
+	ctx->bare = device != &devices[DEVICES - 1];
 	err = events_open(&ctx->async);
 	if (err) {
 		free(ctx);
@@ -216,21 +228,25 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _com
 
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
-	if (port != 1 || index)
-		return errno = EINVAL, -1;
-	gid->global.subnet_prefix = htobe64(0xfe80000000000000u);
-	gid->global.interface_id = htobe64(guid(to_ctx(context)->lid));
-	return 0;
+	return index >= 0 && port_gid(to_ctx(context), port, (unsigned)index, gid) ? 0 : (errno = EINVAL, -1);
+}
+
+static uint32_t gid_type(struct ibv_context *context, uint32_t index)
+{
+	if (to_ctx(context)->knobs.mode != MODE_ROCE)
+		return IBV_GID_TYPE_IB;
+	return index & 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
 }
 
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 			     uint32_t flags, size_t size)
 {
-	struct ibv_gid_entry e = { .gid_index = index, .port_num = port, .gid_type = IBV_GID_TYPE_IB };
+	struct ibv_gid_entry e = { .gid_index = index, .port_num = port, .gid_type = gid_type(context, index) };
 
-	if (flags || port != 1 || index)
+	if (!to_ctx(context)->knobs.gid_ex)
+		return EOPNOTSUPP;
+	if (flags || !port_gid(to_ctx(context), port, index, &e.gid))
 		return EINVAL;
-	ibv_query_gid(context, 1, 0, &e.gid);
 	memset(entry, 0, size);
 	memcpy(entry, &e, MIN(size, sizeof(e)));
 	return 0;
@@ -239,18 +255,25 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_
 EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
 				    uint32_t flags, size_t size)
 {
+	size_t n = 0;
+
 	if (flags || !max)
 		return -EINVAL;
-	return _ibv_query_gid_ex(context, 1, 0, entries, 0, size) ? -EINVAL : 1;
+	for (unsigned port = 1; port <= port_count(to_ctx(context)); port++)
+		for (unsigned i = 0; i < GIDS_ROCE && n < max; i++)
+			if (!_ibv_query_gid_ex(context, port, i, (struct ibv_gid_entry *)((char *)entries + n * size), 0, size))
+				n++;
+	return n ? (ssize_t)n : -EINVAL;
 }
 
 /* ibv_devinfo asks for it through the private interface. */
 EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
 {
-	(void)context;
-	if (port != 1 || index)
+	union ibv_gid gid;
+
+	if (!port_gid(to_ctx(context), port, index, &gid))
 		return errno = EINVAL, -1;
-	*type = IBV_GID_TYPE_IB;
+	*type = gid_type(context, index) == IBV_GID_TYPE_ROCE_V2; /* numbered as sysfs does: IB and v1 are one */
 	return 0;
 }
 
@@ -258,7 +281,7 @@ EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, 
 {
 	const struct knobs *k = &to_ctx(context)->knobs;
 
-	if (port != 1 || index < 0 || (unsigned)index >= k->npkeys)
+	if (!port || port > port_count(to_ctx(context)) || index < 0 || (unsigned)index >= k->npkeys)
 		return errno = EINVAL, -1;
 	*pkey = htons(k->pkeys[index]);
 	return 0;
@@ -268,7 +291,7 @@ EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 
 {
 	const struct knobs *k = &to_ctx(context)->knobs;
 
-	for (unsigned i = 0; port == 1 && i < k->npkeys; i++)
+	for (unsigned i = 0; port && port <= port_count(to_ctx(context)) && i < k->npkeys; i++)
 		if (k->pkeys[i] == ntohs(pkey))
 			return (int)i;
 	return -1;

@@ -98,7 +98,7 @@ static int pkeys_knob(struct knobs *k, const char *name, const char *value)
 {
 	const char *p = value;
 
-	for (k->npkeys = 0; k->npkeys < PKEYS_MOST; p++) {
+	for (k->npkeys = 0; k->npkeys < 16; p++) {
 		char *end;
 		unsigned long key = isxdigit((unsigned char)*p) ? strtoul(p, &end, 16) : 0;
 
@@ -116,14 +116,28 @@ static int pkeys_knob(struct knobs *k, const char *name, const char *value)
 
 static int mode_knob(struct knobs *k, const char *name, const char *value)
 {
-	static const char *const modes[] = { "ib", "mlx5" };
+	static const char *const modes[] = { "ib", "roce", "vf", "two_ports", "efa", "mlx5" };
 
 	for (unsigned i = 0; i < sizeof(modes) / sizeof(*modes); i++)
 		if (!strcmp(value, modes[i])) {
 			k->mode = (enum mode)i;
 			return 0;
 		}
-	return bad(name, value, "ib or mlx5");
+	return bad(name, value, "ib, roce, vf, two_ports, efa or mlx5");
+}
+
+/* What has no knob's value follows from the mode. */
+static void defaults_of_mode(struct knobs *k)
+{
+	if (k->npkeys)
+		return;
+	k->npkeys = 1;
+	k->pkeys[0] = 0xffff;
+	if (k->mode == MODE_VF) { /* a limited member by the first entry; empty ones; and a full member by a late entry */
+		k->npkeys = PKEYS_MOST;
+		k->pkeys[0] = 0x7fff;
+		k->pkeys[20] = 0xffff;
+	}
 }
 
 static int dir_knob(struct knobs *k, const char *name, const char *value)
@@ -142,6 +156,17 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return dir_knob(k, name, value);
 	if (!strcmp(n, "MODE"))
 		return mode_knob(k, name, value);
+	if (!strcmp(n, "SUBNET")) {
+		uint32_t subnet = 0;
+		int err = small_knob(name, value, 0, 0xffff, &subnet);
+
+		k->subnet = (uint16_t)subnet;
+		return err;
+	}
+	if (!strcmp(n, "SL"))
+		return small_knob(name, value, 0, 15, &k->sl);
+	if (!strcmp(n, "GID_EX"))
+		return bool_knob(name, value, &k->gid_ex);
 	if (!strcmp(n, "SEED")) {
 		k->seeded = true;
 		return number_knob(name, value, 0, UINT64_MAX, &k->seed);
@@ -206,7 +231,7 @@ int knobs_read(struct knobs *k)
 	*k = (struct knobs){
 		.tm = true, .max_tags = 1024, .max_ops = 2048, .max_inline = 512, .max_rd = 16,
 		.max_msg = 1ull << 31, .memlock = UINT64_MAX, .retry_scale = 1, .readv = true, .dmabuf = true,
-		.pkeys = { 0xffff }, .npkeys = 1, .flush_delay = 200000,
+		.gid_ex = true, .sl = SL_ANY, .flush_delay = 200000,
 	};
 	snprintf(k->dir, sizeof(k->dir), "%s", tmp && tmp[0] == '/' && strlen(tmp) < 220 ? tmp : "/tmp");
 	for (char **e = environ; *e; e++) {
@@ -218,5 +243,6 @@ int knobs_read(struct knobs *k)
 		if (set_knob(k, name, eq + 1))
 			return -1;
 	}
+	defaults_of_mode(k);
 	return 0;
 }

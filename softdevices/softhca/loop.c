@@ -40,11 +40,30 @@ static bool same_partition(const struct hca_qp *qp, uint16_t theirs)
 	return !((ours ^ theirs) & 0x7fff) && (ours | theirs) & 0x8000;
 }
 
+/* Why the fabric or the port does not pass a request to a queue pair; NULL: it does. */
+static const char *not_passed(const struct hca_qp *qp, const struct pkt_head *h)
+{
+	bool grh = h->flags & PKT_GRH, v2 = h->flags & PKT_V2;
+
+	if (!same_partition(qp, h->pkey))
+		return "it is of another partition";
+	if (h->dlid != port_lid(qp->ctx, qp->port_num))
+		return "it has come to another port";
+	if (!grh && qp->ctx->knobs.mode == MODE_VF)
+		return "it has no GRH, which says for which function it is";
+	if (!grh && h->subnet != qp->ctx->knobs.subnet)
+		return "it is of another subnet and has no GRH";
+	if (v2 != (qp->av.grh.sgid_index & 1))
+		return "one side has RoCE v1 and the other RoCE v2";
+	return NULL;
+}
+
 /* A packet for a port of this process that has arrived. Owns it. */
 static void arrive(struct pkt *p)
 {
 	struct hca_ctx *ctx = p->h.dlid < LIDS ? engine.by_lid[p->h.dlid] : NULL;
 	bool request = p->h.op >= PKT_SEND && p->h.op <= PKT_ATOMIC_SWAP;
+	const char *why;
 	struct hca_qp *qp;
 
 	if (ctx && ctx->paused) {
@@ -52,9 +71,9 @@ static void arrive(struct pkt *p)
 		return;
 	}
 	qp = ctx && !ctx->port_down ? qp_find(ctx, p->h.dqpn) : NULL;
-	if (qp && request && !same_partition(qp, p->h.pkey)) {
-		debug(ctx, "a packet of partition %04x for QP %u, which is in %04x", p->h.pkey, p->h.dqpn,
-		      ctx->knobs.pkeys[qp->pkey_index]);
+	why = qp && request ? not_passed(qp, &p->h) : NULL;
+	if (why) {
+		debug(ctx, "a request for QP %u is lost: %s", p->h.dqpn, why);
 		qp = NULL;
 	}
 	if (qp && request)
@@ -231,6 +250,20 @@ static void after_fork(void)
 	engine.running = false;
 }
 
+static int take_lids(struct hca_ctx *ctx)
+{
+	int err = slots_take_lid(&ctx->lid);
+
+	if (err)
+		return err;
+	engine.by_lid[ctx->lid] = ctx;
+	if (port_count(ctx) < 2)
+		return 0;
+	err = slots_take_lid(&ctx->lid2);
+	engine.by_lid[err ? ctx->lid : ctx->lid2] = err ? NULL : ctx;
+	return err;
+}
+
 int engine_attach(struct hca_ctx *ctx)
 {
 	static bool watching_fork;
@@ -247,10 +280,9 @@ int engine_attach(struct hca_ctx *ctx)
 		err = EBUSY; /* device.c says why */
 	if (!err) {
 		engine_lock();
-		err = slots_take_lid(&ctx->lid);
+		err = take_lids(ctx);
 		if (!err) {
 			list_add_tail(&engine.ports, &ctx->link);
-			engine.by_lid[ctx->lid] = ctx;
 			ctx->rng = ctx->knobs.seeded ? ctx->knobs.seed ^ (uint64_t)ctx->lid << 40 : engine.rng ^ ctx->lid;
 			if (ctx->knobs.seeded) {
 				engine.seeded = true;
@@ -280,6 +312,8 @@ void engine_detach(struct hca_ctx *ctx)
 	mr_detach_all(ctx);
 	list_del(&ctx->link);
 	engine.by_lid[ctx->lid] = NULL;
+	if (ctx->lid2)
+		engine.by_lid[ctx->lid2] = NULL;
 	while (!list_empty(&ctx->held)) {
 		struct pkt *p = container_of(ctx->held.next, struct pkt, link);
 
@@ -287,6 +321,8 @@ void engine_detach(struct hca_ctx *ctx)
 		free(p);
 	}
 	slots_drop_lid(ctx->lid);
+	if (ctx->lid2)
+		slots_drop_lid(ctx->lid2);
 	last = list_empty(&engine.ports);
 	engine_unlock();
 	if (last)

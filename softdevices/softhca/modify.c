@@ -44,9 +44,23 @@ static int find_transition(struct hca_qp *qp, enum ibv_qp_state to, int mask)
 	return EINVAL;
 }
 
-static bool av_ok(const struct ibv_ah_attr *av)
+/* Why the address cannot be used; NULL: it can. */
+static const char *bad_address(const struct hca_qp *qp, const struct ibv_ah_attr *av)
 {
-	return av->port_num == 1 && av->dlid && av->dlid < 0xc000 && (!av->is_global || !av->grh.sgid_index);
+	enum mode mode = qp->ctx->knobs.mode;
+	union ibv_gid own;
+
+	if (av->port_num != qp->port_num)
+		return "address: it is for another port than the queue pair's";
+	if (av->sl > 15)
+		return "address: there are 16 service levels";
+	if (!av->is_global && (mode == MODE_ROCE || mode == MODE_VF))
+		return "address: this port requires a GRH";
+	if (av->is_global && !port_gid(qp->ctx, qp->port_num, av->grh.sgid_index, &own))
+		return "address: the port's table has no GID with that index";
+	if (mode == MODE_ROCE)
+		return gid_lid(&av->grh.dgid) ? NULL : "address: no port has that GID";
+	return av->dlid && av->dlid < 0xc000 ? NULL : "address: wants a unicast dlid (this is InfiniBand)";
 }
 
 static int check_values(struct hca_qp *qp, const struct ibv_qp_attr *a, int mask)
@@ -57,14 +71,15 @@ static int check_values(struct hca_qp *qp, const struct ibv_qp_attr *a, int mask
 
 	if (mask & IBV_QP_CUR_STATE && a->cur_qp_state != qp->state)
 		why = "cur_qp_state is not the state";
-	else if (mask & IBV_QP_PORT && a->port_num != 1)
-		why = "there is one port";
-	else if (mask & IBV_QP_PKEY_INDEX && a->pkey_index >= qp->ctx->knobs.npkeys)
+	else if (mask & IBV_QP_PORT && (!a->port_num || a->port_num > port_count(qp->ctx)))
+		why = "there is no such port";
+	else if (mask & IBV_QP_PKEY_INDEX &&
+		 (a->pkey_index >= qp->ctx->knobs.npkeys || !qp->ctx->knobs.pkeys[a->pkey_index]))
 		why = "the table of partition keys has no such entry";
 	else if (mask & IBV_QP_ACCESS_FLAGS && a->qp_access_flags & ~access)
 		why = "unknown access flags";
-	else if (mask & IBV_QP_AV && !av_ok(&a->ah_attr))
-		why = "address: wants port 1, a unicast dlid (this is InfiniBand), and sgid_index 0 if it is global";
+	else if (mask & IBV_QP_AV && (why = bad_address(qp, &a->ah_attr)))
+		;
 	else if (mask & IBV_QP_PATH_MTU && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
 		why = "path MTU";
 	else if (mask & IBV_QP_DEST_QPN && a->dest_qp_num & ~PSN_MASK)
@@ -97,7 +112,7 @@ static void take_values(struct hca_qp *qp, const struct ibv_qp_attr *a, int mask
 		qp->access = a->qp_access_flags;
 	if (mask & IBV_QP_AV) {
 		qp->av = a->ah_attr;
-		qp->dlid = a->ah_attr.dlid;
+		qp->dlid = qp->ctx->knobs.mode == MODE_ROCE ? gid_lid(&a->ah_attr.grh.dgid) : a->ah_attr.dlid;
 		qp->sl = a->ah_attr.sl;
 	}
 	if (mask & IBV_QP_PATH_MTU)
@@ -187,6 +202,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *pub, struct ibv_qp_attr *a, int mask)
 		err = EINVAL;
 	else if (!(err = find_transition(qp, to, mask)))
 		err = check_values(qp, a, mask);
+	if (!err && to == IBV_QPS_RTR && qp->access & IBV_ACCESS_REMOTE_ATOMIC && qp->ctx->knobs.mode == MODE_VF)
+		err = EOPNOTSUPP; /* as mlx5_ib, for a function without atomics */
 	if (!err) {
 		take_values(qp, a, mask);
 		if (to != qp->state)

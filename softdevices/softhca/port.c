@@ -1,8 +1,51 @@
 /* A port's random numbers, injected failures, and reports on stderr. Every part uses them. */
 #include "base.h"
 
+#include <endian.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#define PREFIX 0xfe80000000000000u
+
+unsigned port_count(const struct hca_ctx *ctx)
+{
+	return ctx->knobs.mode == MODE_TWO_PORTS ? 2 : 1;
+}
+
+uint16_t port_lid(const struct hca_ctx *ctx, unsigned port)
+{
+	return port == 2 ? ctx->lid2 : ctx->lid;
+}
+
+/*
+ * The GIDs of a port. Over Ethernet the table is as the kernel fills it: the link-local address and an IPv4 address,
+ * each as RoCE v1 (even) and as RoCE v2 (odd).
+ */
+bool port_gid(const struct hca_ctx *ctx, unsigned port, unsigned index, union ibv_gid *gid)
+{
+	uint16_t lid = port_lid(ctx, port);
+
+	if (!port || port > port_count(ctx) || index >= (ctx->knobs.mode == MODE_ROCE ? GIDS_ROCE : 1))
+		return false;
+	memset(gid, 0, sizeof(*gid));
+	if (index < 2) {
+		gid->global.subnet_prefix = htobe64(PREFIX | ctx->knobs.subnet);
+		gid->global.interface_id = htobe64(GUID | lid);
+	} else {
+		gid->global.interface_id = htobe64(0xffff0a000000u | lid); /* ::ffff:10.0.x.x */
+	}
+	return true;
+}
+
+/* The LID of the port that has a GID; 0: no port has it. */
+uint16_t gid_lid(const union ibv_gid *gid)
+{
+	uint64_t id = be64toh(gid->global.interface_id);
+
+	if (gid->global.subnet_prefix ? (id & ~0xffffull) == GUID : (id & ~0xffffull) == 0xffff0a000000u)
+		return (uint16_t)id;
+	return 0;
+}
 
 /* Says on stderr why a verb is refused or a request fails, if SOFTHCA_DEBUG=1. */
 void debug(struct hca_ctx *ctx, const char *fmt, ...)

@@ -149,11 +149,13 @@ static struct pkt *build(struct hca_qp *qp, uint32_t index, const struct wqe *w,
 	if (!p)
 		return NULL;
 	p->h = (struct pkt_head){
-		.size = (uint32_t)tail, .slid = qp->ctx->lid, .dlid = qp->dlid, .sqpn = qp->pub.qp_num,
+		.size = (uint32_t)tail, .slid = port_lid(qp->ctx, qp->port_num), .dlid = qp->dlid, .sqpn = qp->pub.qp_num,
 		.dqpn = qp->dest_qpn, .psn = (qp->sq_psn0 + index) & PSN_MASK, .imm = w->imm, .rkey = w->rkey,
 		.raddr = w->raddr, .len = w->len, .niov = payload ? 0 : niov, .payload = payload ? w->len : 0,
 		.gen_addr = (uintptr_t)&qp_slot(qp->slot)->gen, .gen = atomic_load(&qp_slot(qp->slot)->gen),
-		.flags = (w->flags & WQE_SOLICITED ? PKT_SOLICITED : 0) | (payload ? PKT_PAYLOAD : 0),
+		.flags = (w->flags & WQE_SOLICITED ? PKT_SOLICITED : 0) | (payload ? PKT_PAYLOAD : 0) |
+			 (qp->av.is_global ? PKT_GRH : 0) | (qp->av.grh.sgid_index & 1 ? PKT_V2 : 0),
+		.subnet = qp->ctx->knobs.subnet,
 		.rd_out = (uint8_t)MIN(qp->rd_out + 1, 255u), .pkey = qp->ctx->knobs.pkeys[qp->pkey_index],
 	};
 	return p;
@@ -285,7 +287,7 @@ static bool send_next(struct hca_qp *qp)
 		requester_lost(qp);
 		return true;
 	}
-	if (ctx->port_down || (!here && !c) || !dispatch(qp, w, qp->sq_next - 1, area, iov, c))
+	if (ctx->port_down || (ctx->knobs.sl != SL_ANY && qp->sl != ctx->knobs.sl) || (!here && !c) || !dispatch(qp, w, qp->sq_next - 1, area, iov, c))
 		requester_lost(qp);
 	qp->rd_out += is_rd(w);
 	return true;

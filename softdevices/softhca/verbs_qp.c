@@ -20,6 +20,8 @@ static int check_init(struct hca_ctx *ctx, const struct ibv_qp_init_attr_ex *a)
 
 	if (ctx->fatal)
 		return EIO;
+	if (ctx->bare)
+		return EOPNOTSUPP;
 	if (a->qp_type != IBV_QPT_RC)
 		why = "only RC is here";
 	else if (!a->send_cq || !a->recv_cq)

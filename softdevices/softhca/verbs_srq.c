@@ -10,6 +10,8 @@ static struct hca_srq *srq_new(struct ibv_pd *pd, void *srq_context, struct ibv_
 
 	if (to_ctx(pd->context)->fatal)
 		return errno = EIO, NULL;
+	if (to_ctx(pd->context)->bare)
+		return errno = EOPNOTSUPP, NULL;
 	if (!attr->max_wr || attr->max_wr > MAX_WR || !attr->max_sge || attr->max_sge > MAX_SGE)
 		return errno = EINVAL, NULL;
 	srq = calloc(1, sizeof(*srq));
@@ -58,6 +60,11 @@ static struct ibv_srq *create_tm(struct ibv_srq_init_attr_ex *a)
 	ctx = to_ctx(a->pd->context);
 	if (!ctx->knobs.tm)
 		return errno = EOPNOTSUPP, NULL;
+	if (ctx->knobs.mode == MODE_ROCE) {
+		/* libmlx5 takes the SRQ's own queue pair to RTR by a LID; the kernel wants a GRH over Ethernet. */
+		debug(ctx, "TM-SRQ: its queue pair has no GRH");
+		return errno = EINVAL, NULL;
+	}
 	if (!((struct hca_cq *)a->cq)->with_tm_info || a->attr.max_sge != 1 || !a->tm_cap.max_num_tags ||
 	    a->tm_cap.max_num_tags > ctx->knobs.max_tags || !a->tm_cap.max_ops ||
 	    a->tm_cap.max_ops > ctx->knobs.max_ops) {

@@ -19,6 +19,8 @@ enum {
 	PKT_WANT_PAYLOAD = 8, /* of a READ: the requester cannot read the responder's memory */
 	PKT_FIN = 16,
 	PKT_RETRY = 32,
+	PKT_GRH = 64,
+	PKT_V2 = 128, /* RoCE v2 */
 };
 
 /* The head of a packet; then niov struct iovec of the sender's memory, then payload bytes. */
@@ -33,7 +35,7 @@ struct pkt_head {
 	uint32_t imm;
 	uint32_t rkey;
 	uint32_t niov;
-	uint16_t pkey, zero; /* requests only: an answer is for a requester that was admitted */
+	uint16_t pkey, subnet; /* requests only: an answer is for a requester that was admitted */
 	uint64_t raddr;
 	uint64_t len;	     /* of the message */
 	uint64_t a, b;	     /* operands and result of an atomic; READ_OK: where the memory lies */

@@ -35,8 +35,10 @@ import (
 // hca is an open device. Its methods may be called from any goroutine, but for turn, post and notify, which belong to
 // the caller of Poll, and close.
 type hca struct {
-	ctx   *C.struct_vb_ctx
-	calls uint64 // of turn, post and notify
+	ctx        *C.struct_vb_ctx
+	calls      uint64 // of turn, post and notify
+	name, root string // of the device, and where sys is that describes it
+	rights     int    // that queue pairs give to the peer
 }
 
 // queuePair is the C layer's handle.
@@ -103,6 +105,9 @@ const (
 	dataValid  = C.VB_VALID
 	syncWanted = C.VB_SYNC_WANTED
 
+	transportIB    = C.VB_TRANSPORT_IB
+	transportIWARP = C.VB_TRANSPORT_IWARP
+
 	statusTagError   = C.VB_TM_ERR
 	statusIncomplete = C.VB_TM_INCOMPLETE
 )
@@ -149,7 +154,7 @@ func deviceNames() ([]string, error) {
 	return names, nil
 }
 
-func open(name string) (*hca, error) {
+func open(name, root string) (*hca, error) {
 	var text errorText
 	n := C.CString(name)
 	defer C.free(unsafe.Pointer(n))
@@ -157,7 +162,7 @@ func open(name string) (*hca, error) {
 	if ctx == nil {
 		return nil, text.error()
 	}
-	return &hca{ctx: ctx}, nil
+	return &hca{ctx: ctx, name: name, root: root, rights: localWrite | remoteWrite | remoteRead}, nil
 }
 
 func (h *hca) close() { C.vb_close(h.ctx) }
@@ -166,6 +171,9 @@ func (h *hca) query() (c capabilities, err error) {
 	var text errorText
 	if C.vb_query(h.ctx, &c, &text[0]) != 0 {
 		return c, text.error()
+	}
+	if c.atomic != 0 { // drivers of functions without atomics refuse the right
+		h.rights |= remoteAtomic
 	}
 	return c, nil
 }
@@ -199,6 +207,9 @@ func (h *hca) make(entries, receives, slot uint32, tags, ops int) (cqe, srq uint
 	}
 	return uint32(z.cqe), uint32(z.srq_wr), nil
 }
+
+// unmake ends what make has made.
+func (h *hca) unmake() { C.vb_unmake(h.ctx) }
 
 // receiveFrom says where the receive buffers are.
 func (h *hca) receiveFrom(addr uint64, lkey uint32) {
@@ -262,7 +273,7 @@ func (h *hca) makeQP(port, pkey, depth, inline int) (qp queuePair, qpn uint32, g
 	var text errorText
 	d, in := C.uint32_t(depth), C.uint32_t(inline)
 	var n C.uint32_t
-	p := C.vb_qp_make(h.ctx, C.int(port), C.int(pkey), &d, &in, &n, &text[0])
+	p := C.vb_qp_make(h.ctx, C.int(port), C.int(pkey), C.int(h.rights), &d, &in, &n, &text[0])
 	if p == nil {
 		return 0, 0, 0, 0, text.error()
 	}
@@ -273,7 +284,7 @@ func (h *hca) makeQP(port, pkey, depth, inline int) (qp queuePair, qpn uint32, g
 func (h *hca) serveQP(port, pkey int) (qp queuePair, qpn uint32, err error) {
 	var text errorText
 	var n C.uint32_t
-	p := C.vb_qp_serve(h.ctx, C.int(port), C.int(pkey), &n, &text[0])
+	p := C.vb_qp_serve(h.ctx, C.int(port), C.int(pkey), C.int(h.rights), &n, &text[0])
 	if p == nil {
 		return 0, 0, text.error()
 	}

@@ -170,7 +170,7 @@ func needPages(t *testing.T) {
 		return
 	}
 	t.Setenv("SOFTHCA_PAGES", "1")
-	h, err := open("softhca0")
+	h, err := open("softhca0", "/")
 	if err != nil {
 		t.Skip("the software HCA cannot see which pages are whose here (needs CAP_SYS_ADMIN and io_uring), see above: ", err)
 	}

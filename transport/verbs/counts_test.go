@@ -228,7 +228,9 @@ func crowd() error {
 	if err := load(os.Getenv("GORUN_VERBS_LIB")); err != nil {
 		return err
 	}
-	h, at, err := choose(os.Getenv("GORUN_VERBS_DEV"), "")
+	opt := Options{Devices: os.Getenv("GORUN_VERBS_DEV")}
+	opt.fill()
+	h, at, err := choose(&opt)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (d *Device) open() (err error) {
 	if err := load(d.opt.Library); err != nil {
 		return fmt.Errorf("opening libibverbs: %w", err)
 	}
-	if d.hca, d.at, err = choose(d.opt.Devices, d.opt.Partition); err != nil {
+	if d.hca, d.at, err = choose(&d.opt); err != nil {
 		return err
 	}
 	d.devices.init(d.hca)
@@ -127,23 +127,11 @@ func (d *Device) open() (err error) {
 // makeBuffers makes the queues and the memory that the device knows from the beginning: as much as this rank may lock.
 func (d *Device) makeBuffers() error {
 	raiseMemlock()
-	tags, ops, err := tagSizes(&d.opt, &d.at)
+	nr, err := d.makeQueues(tagSizes(&d.opt, &d.at))
 	if err != nil {
 		return err
 	}
-	forTags := 2*tags + ops // MATCH and DATA_VALID of each entry, and its operations
-	ask := min(receives+outstanding+forTags+lastRequests, d.at.caps.maxEntries)
-	want := min(receives, d.at.caps.maxReceives, ask/2)
-	cqe, srq, err := d.hca.make(uint32(ask), uint32(want), slotSize, tags, ops)
-	if err != nil {
-		return err
-	}
-	d.tags.init(d, tags, ops)
-	d.limit = int(cqe) - int(srq) - forTags - lastRequests
-	if d.limit < depth {
-		return fmt.Errorf("a completion queue of %d entries is too short", cqe)
-	}
-	nr, ns := min(want, int(srq)), sends
+	ns := sends
 	for {
 		if d.recv.slab, err = d.slab(nr, slotSize); err == nil {
 			if d.send, err = d.slab(ns+1, slotSize); err == nil {
@@ -157,6 +145,30 @@ func (d *Device) makeBuffers() error {
 	}
 	d.fillSends(ns)
 	return d.recv.fill(d.hca)
+}
+
+// makeQueues makes the queues and returns how many receive buffers there may be. A device that refuses a list of tags
+// gets an ordinary receive queue: what it says that it can does not depend on its link layer, and libmlx5 makes no such
+// list over Ethernet.
+func (d *Device) makeQueues(tags, ops int) (buffers int, err error) {
+	forTags := 2*tags + ops // MATCH and DATA_VALID of each entry, and its operations
+	ask := min(receives+outstanding+forTags+lastRequests, d.at.caps.maxEntries)
+	want := min(receives, d.at.caps.maxReceives, ask/2)
+	cqe, srq, err := d.hca.make(uint32(ask), uint32(want), slotSize, tags, ops)
+	if err != nil && tags > 0 {
+		d.hca.unmake()
+		d.opt.Log("the RDMA device refuses to match tags (GORUN_TM), so software does", "device", d.at.device, "error", err)
+		return d.makeQueues(0, 0)
+	}
+	if err != nil {
+		return 0, err
+	}
+	d.tags.init(d, tags, ops)
+	d.limit = int(cqe) - int(srq) - forTags - lastRequests
+	if d.limit < depth {
+		return 0, fmt.Errorf("a completion queue of %d entries is too short", cqe)
+	}
+	return min(want, int(srq)), nil
 }
 
 func (d *Device) makeFacts() {

@@ -32,7 +32,7 @@ type hello struct {
 	qpn    uint32 // 24 bits
 	psn    uint32 // of the first packet; 24 bits
 	slot   uint32 // bytes of its receive buffers
-	serves uint8  // servesTags
+	serves uint8  // servesTags, needsGRH
 	// With servesTags: the queue pair that the sender of this says hello to is connected with serveQPN, and its own
 	// device answers from there.
 	serveQPN uint32
@@ -46,6 +46,8 @@ const (
 
 	// servesTags: its receive queue matches tags, so all that it gets begins with a tag-matching header.
 	servesTags = 1
+	// needsGRH: packets for its port carry its GID.
+	needsGRH = 2
 )
 
 // encode returns the bytes of h.

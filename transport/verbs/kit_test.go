@@ -85,7 +85,7 @@ func soft(t testing.TB) bool {
 	if err := load(path); err != nil {
 		t.Fatal(err)
 	}
-	h, err := open("softhca0")
+	h, err := open("softhca0", "/")
 	if err == nil {
 		h.close()
 	}
@@ -321,7 +321,7 @@ func start(t testing.TB, role string, env ...string) *proc.Process {
 // roleDevice is the device of an other: rank 1 of 2. It says its address and connects to the one that it is told.
 func roleDevice(change ...func(*Options)) (*Device, *link, error) {
 	opt := Options{Rank: 1, Size: 2, Library: os.Getenv("GORUN_VERBS_LIB"), Devices: os.Getenv("GORUN_VERBS_DEV"),
-		RegisterFrom: 1, Control: control(nil)}
+		RegisterFrom: 1, Tags: "on", Control: control(nil)}
 	for _, f := range change {
 		f(&opt)
 	}

@@ -94,20 +94,16 @@ func (t *tagList) entry(id uint64) *tagged {
 func (t *tagList) on() bool { return t.all != nil }
 
 // tagSizes decides whether a device is to match tags, and returns the sizes of its list; 0: it is not.
-func tagSizes(opt *Options, at *port) (tags, ops int, err error) {
+func tagSizes(opt *Options, at *port) (tags, ops int) {
 	can := at.tags
 	switch {
-	case opt.Tags == "off":
-		opt.Debug("tag matching is software's: GORUN_TM=off")
-		return 0, 0, nil
+	case opt.Tags != "on":
+		return 0, 0
 	case can.tags < 2 || can.ops < 4:
-		if opt.Tags == "on" {
-			return 0, 0, fmt.Errorf("GORUN_TM=on, and %s does not match tags for reliable connections (gorun info)", at.device)
-		}
-		opt.Debug("tag matching is software's: the device does none for reliable connections", "device", at.device)
-		return 0, 0, nil
+		opt.Log("the RDMA device matches no tags of reliable connections (GORUN_TM), so software does", "device", at.device)
+		return 0, 0
 	}
-	return min(tagsMost, can.tags), min(opsMost, can.ops), nil
+	return min(tagsMost, can.tags), min(opsMost, can.ops)
 }
 
 // init makes the list as long as tags says; 0: there is none.
@@ -130,7 +126,7 @@ func (t *tagList) post(tag, mask uint64, buf transport.Mem, cookie uint64) trans
 	r, known := t.d.allocs.find(buf)
 	var x *registration
 	if !known {
-		if buf.Len < t.d.opt.RegisterFrom && t.d.opt.Tags != "on" {
+		if buf.Len < t.d.opt.RegisterFrom {
 			return transport.PostedUnmapped
 		}
 		var err error

@@ -10,11 +10,17 @@ import (
 type Options struct {
 	Rank, Size int
 	Library    string // path of libibverbs, or of the software HCA; "": the system's
-	Devices    string // GORUN_VERBS_DEV: which device and port is used; "": the first that is active
+	Devices    string // GORUN_VERBS_DEV: which devices and ports may be used; "": all
 	Partition  string // GORUN_VERBS_PKEY: the partition that queue pairs are in; "": see topology.ChoosePKey
 	// TrafficClass of packets over Ethernet: DSCP and ECN bits, which lossless networks go by.
 	TrafficClass int
-	Tags         string // GORUN_TM: auto (or ""), on or off
+	// ServiceLevel of packets, by which the fabric chooses their virtual lane or priority.
+	ServiceLevel int
+	Tags         string // GORUN_TM: off (or ""), or on
+	// LocalRank is the number of this rank among the ranks of its host, and Nodes are the NUMA nodes of its CPUs: they
+	// decide which of several ports it uses.
+	LocalRank int
+	Nodes     []int
 	// RegisterFrom is from which length on a message in ordinary memory is registered and read; a shorter one is copied
 	// through buffers that are registered already. 0: measured when the device is opened.
 	RegisterFrom int
@@ -24,6 +30,9 @@ type Options struct {
 	Control tcp.Options
 	Log     func(msg string, args ...any) // what an operator should see; nil: silent
 	Debug   func(msg string, args ...any) // what was chosen, and why; nil: silent
+
+	// Root has sys below it; "": /.
+	Root string
 
 	// For tests; 0: as it should be.
 	entries int           // of the completion queue
@@ -36,6 +45,9 @@ func (o *Options) fill() {
 	}
 	if o.Debug == nil {
 		o.Debug = func(string, ...any) {}
+	}
+	if o.Root == "" {
+		o.Root = "/"
 	}
 	o.Control.Rank, o.Control.Size, o.Control.Protocol = o.Rank, o.Size, controlProtocol
 }

@@ -4,12 +4,10 @@ package verbs
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/topology"
 )
@@ -24,10 +22,12 @@ type port struct {
 	maxLength int   // of one message, in bytes
 	gid       [16]byte
 	gidIndex  int
-	global    bool // packets carry the GID
+	global    bool // each packet carries the GID: over Ethernet, and where the port requires it
+	net       string
+	rate      int  // Mb/s; 0: unknown
 	hosted    bool // see transport.Caps: soft-RoCE, the software HCA
 	pkey      topology.PKey
-	why       string
+	why       string // the GID was chosen
 	caps      limits
 	tags      tagLimits
 }
@@ -72,7 +72,7 @@ func Query() ([]topology.Device, error) {
 
 func queryOne(name string) topology.Device {
 	d := topology.Device{Name: name, Node: -1, Library: libraryPath()}
-	h, err := open(name)
+	h, err := open(name, "/")
 	if err != nil {
 		d.CapsWhy = err.Error()
 		return d
@@ -98,7 +98,14 @@ func describe(d *topology.Device, h *hca, c *capabilities) {
 			caps.MaxMessage = max(caps.MaxMessage, longest)
 		}
 	}
-	caps.MaxInline = trialInline(h)
+	caps.MaxInline = -1
+	if err := h.serves(c); err != nil {
+		d.Unfit = err.Error()
+	} else if inline, err := h.try(1, 0); err != nil {
+		d.Unfit = err.Error()
+	} else {
+		caps.MaxInline = inline
+	}
 	d.Caps = &caps
 }
 
@@ -124,19 +131,6 @@ func atomicsName(a uint32) string {
 		return "HCA"
 	}
 	return "global"
-}
-
-// trialInline is what a queue pair gets that asks for as much as this package would.
-func trialInline(h *hca) int {
-	if _, _, err := h.make(16, 16, minSlot, 0, 0); err != nil {
-		return -1
-	}
-	qp, _, _, inline, err := h.makeQP(1, 0, 16, inlineMax)
-	if err != nil {
-		return -1
-	}
-	qp.destroy()
-	return inline
 }
 
 func guid(g uint64) string {
@@ -178,8 +172,8 @@ func describePort(h *hca, number int) (p topology.Port, longest uint64, err erro
 			p.GIDs = append(p.GIDs, g)
 		}
 	}
-	for i := range min(int(st.pkeys), 16) {
-		if k, ok := h.pkey(number, i); ok && k != 0 {
+	for i := range int(st.pkeys) {
+		if k, ok := h.pkey(number, i); ok && k&0x7fff != 0 {
 			p.PKeys = append(p.PKeys, topology.PKey{Index: i, Value: k})
 		}
 	}
@@ -205,6 +199,9 @@ func gidAt(h *hca, number, index int, layer uint8) (g topology.GID, ok bool) {
 			g.Net = itf.Name
 		}
 	}
+	if g.Type == topology.TypeUnknown { // libibverbs before rdma-core 32 does not say
+		g.Type, g.Net = topology.GIDAttrs(h.root, h.name, number, index)
+	}
 	return g, true
 }
 
@@ -213,100 +210,4 @@ func rawGID(e *gidEntry) (raw [16]byte) {
 		raw[i] = byte(b)
 	}
 	return raw
-}
-
-// choose opens the first port that is active and wanted.
-func choose(want, partition string) (*hca, port, error) {
-	filter, err := topology.ParseFilter(want)
-	if err != nil {
-		return nil, port{}, fmt.Errorf("GORUN_VERBS_DEV: %w", err)
-	}
-	key, err := topology.ParsePKey(partition)
-	if err != nil {
-		return nil, port{}, err
-	}
-	names, err := deviceNames()
-	if err != nil {
-		return nil, port{}, err
-	}
-	if len(names) == 0 {
-		return nil, port{}, errors.New("there is no RDMA device (none in /sys/class/infiniband," +
-			" or this container has no /dev/infiniband)")
-	}
-	var why []string
-	for _, name := range names {
-		h, err := open(name)
-		if err != nil {
-			why = append(why, fmt.Sprintf("%s: %v", name, err))
-			continue
-		}
-		p, err := h.choosePort(name, filter, key)
-		if err == nil {
-			return h, p, nil
-		}
-		why = append(why, fmt.Sprintf("%s: %v", name, err))
-		h.close()
-	}
-	return nil, port{}, fmt.Errorf("no port can be used: %s", strings.Join(why, "; "))
-}
-
-func (h *hca) choosePort(name string, filter topology.Filter, partition uint16) (port, error) {
-	c, err := h.query()
-	if err != nil {
-		return port{}, err
-	}
-	var why []string
-	for n := 1; n <= int(c.ports); n++ {
-		if !filter.Match(name, n) {
-			why = append(why, fmt.Sprintf("port %d: GORUN_VERBS_DEV leaves it out", n))
-			continue
-		}
-		p, err := h.usable(name, n, partition)
-		if err == nil {
-			if c.tm_flags&1 != 0 {
-				p.tags = tagLimits{tags: int(c.tm_tags), ops: int(c.tm_ops), header: int(c.tm_rndv)}
-			}
-			p.caps = limits{maxEntries: int(c.max_cqe), maxReceives: int(c.max_srq_wr), maxRequests: int(c.max_qp_wr),
-				reads:  min(readsMost, max(1, int(c.max_init_rd_atom))),
-				serves: min(readsMost, max(1, int(c.max_rd_atom))), atomics: c.atomic != 0,
-				coherent: c.atomic > 1}
-			return p, nil
-		}
-		why = append(why, fmt.Sprintf("port %d: %v", n, err))
-	}
-	return port{}, errors.New(strings.Join(why, ", "))
-}
-
-func (h *hca) usable(name string, number int, partition uint16) (port, error) {
-	st, err := h.port(number)
-	if err != nil {
-		return port{}, err
-	}
-	if st.state != stateActive {
-		return port{}, fmt.Errorf("its state is %s, not ACTIVE", nameOf(stateNames, uint8(st.state)))
-	}
-	d, _, err := describePort(h, number)
-	if err != nil {
-		return port{}, err
-	}
-	index, why := topology.ChooseGID(d)
-	p := port{device: name, number: number, layer: uint8(st.link_layer), lid: uint16(st.lid), mtu: uint8(st.active_mtu),
-		maxLength: int(st.max_msg), gidIndex: max(index, 0), hosted: topology.Virtual("/", name), why: why}
-	if p.layer == 0 {
-		p.layer = layerInfiniBand
-	}
-	if p.pkey, err = topology.ChoosePKey(d, partition); err != nil {
-		return port{}, err
-	}
-	p.global = p.layer == layerEthernet
-	if index < 0 && p.global {
-		return port{}, errors.New(why)
-	}
-	if e, ok := h.gid(number, p.gidIndex); ok {
-		p.gid = rawGID(&e)
-	}
-	if p.maxLength <= 0 {
-		p.maxLength = 1 << 30
-	}
-	return p, nil
 }

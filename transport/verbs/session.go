@@ -246,6 +246,9 @@ func (d *Device) attach(peer int) (*session, error) {
 	if d.tags.on() {
 		h.serves, h.serveQPN = servesTags, s.serveQPN
 	}
+	if d.at.global {
+		h.serves |= needsGRH
+	}
 	d.control.send(peer, tagHello, h.encode())
 	return s, nil
 }
@@ -280,7 +283,7 @@ func (d *Device) onHello(peer int, payload []byte) {
 	}
 	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),
 		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves),
-		timeout: ackTimeout, retries: ackRetries}
+		timeout: ackTimeout, retries: ackRetries, level: uint8(d.opt.ServiceLevel)}
 	if d.at.layer == layerEthernet {
 		r.class = uint8(d.opt.TrafficClass)
 	}
@@ -301,11 +304,19 @@ func (s *session) join(h *hello, r *remote) error {
 	if s.deviceMatches {
 		r.qpn = h.serveQPN
 	}
-	if err := d.hca.connectQP(s.qp, d.at.number, d.at.gidIndex, d.at.global, r, s.psn); err != nil || !s.deviceMatches {
+	global := d.at.globalTo(h)
+	if err := d.hca.connectQP(s.qp, d.at.number, d.at.gidIndex, global, r, s.psn); err != nil || !s.deviceMatches {
 		return err
 	}
 	r.qpn = h.qpn
-	return d.hca.connectQP(s.serve, d.at.number, d.at.gidIndex, d.at.global, r, s.psn)
+	return d.hca.connectQP(s.serve, d.at.number, d.at.gidIndex, global, r, s.psn)
+}
+
+// globalTo reports whether packets to a peer carry the GIDs: where the port of one of the two needs them, and between
+// subnets, whose LIDs do not tell their ports apart.
+func (p *port) globalTo(h *hello) bool {
+	known := p.gid != [16]byte{} && h.gid != [16]byte{}
+	return p.global || h.serves&needsGRH != 0 && known || known && subnet(p.gid) != subnet(h.gid)
 }
 
 // ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^18 = 1.07 s, as UCX; and ackRetries how

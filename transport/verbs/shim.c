@@ -200,6 +200,7 @@ int vb_query(struct vb_ctx *c, struct vb_caps *o, char *err)
 	o->vendor = a->vendor_id;
 	o->vendor_part = a->vendor_part_id;
 	o->ports = a->phys_port_cnt;
+	o->transport = c->ctx->device->transport_type;
 	o->max_qp = a->max_qp;
 	o->max_qp_wr = a->max_qp_wr;
 	o->max_sge = a->max_sge;
@@ -249,6 +250,7 @@ int vb_query_port(struct vb_ctx *c, int number, struct vb_port *o, char *err)
 	o->pkeys = a.pkey_tbl_len;
 	o->gids = a.gid_tbl_len;
 	o->max_msg = a.max_msg_sz;
+	o->flags = a.flags;
 	return 0;
 }
 
@@ -343,7 +345,7 @@ static void drain(struct vb_ctx *c)
 		ack(c);
 }
 
-void vb_close(struct vb_ctx *c)
+void vb_unmake(struct vb_ctx *c)
 {
 	if (c->srq)
 		v_destroy_srq(c->srq);
@@ -356,6 +358,12 @@ void vb_close(struct vb_ctx *c)
 		v_destroy_comp_channel(c->channel);
 	if (c->pd)
 		v_dealloc_pd(c->pd);
+	*c = (struct vb_ctx){.ctx = c->ctx};
+}
+
+void vb_close(struct vb_ctx *c)
+{
+	vb_unmake(c);
 	v_close_device(c->ctx);
 	free(c);
 }
@@ -403,7 +411,7 @@ void *vb_register_dmabuf(struct vb_ctx *c, int fd, uint64_t addr, uint64_t bytes
 
 int vb_deregister(void *mr) { return v_dereg_mr(mr); }
 
-static struct vb_qp *qp_make(struct vb_ctx *c, int port, int pkey, struct ibv_qp_init_attr *a, uint32_t *qpn, char *err)
+static struct vb_qp *qp_make(struct vb_ctx *c, int port, int pkey, int rights, struct ibv_qp_init_attr *a, uint32_t *qpn, char *err)
 {
 	struct vb_qp *q = calloc(1, sizeof *q);
 	if (!q) {
@@ -419,7 +427,7 @@ static struct vb_qp *qp_make(struct vb_ctx *c, int port, int pkey, struct ibv_qp
 	}
 	*qpn = q->qp->qp_num;
 	struct ibv_qp_attr m = {.qp_state = IBV_QPS_INIT, .pkey_index = pkey, .port_num = port,
-		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC};
+		.qp_access_flags = access_of(rights)};
 	int r = v_modify_qp(q->qp, &m, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (r) {
 		FAIL("a queue pair to INIT: %s", strerror(r));
@@ -429,20 +437,20 @@ static struct vb_qp *qp_make(struct vb_ctx *c, int port, int pkey, struct ibv_qp
 	return q;
 }
 
-struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err)
+struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, int rights, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err)
 {
 	struct ibv_qp_init_attr a = {.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = *depth, .max_send_sge = 1, .max_inline_data = *inlined}};
-	struct vb_qp *q = qp_make(c, port, pkey, &a, qpn, err);
+	struct vb_qp *q = qp_make(c, port, pkey, rights, &a, qpn, err);
 	*inlined = a.cap.max_inline_data;
 	return q;
 }
 
-struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err)
+struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, int rights, uint32_t *qpn, char *err)
 {
 	// Its send queue is the device's own: the program does not post there.
 	struct ibv_qp_init_attr a = {.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC};
-	return qp_make(c, port, pkey, &a, qpn, err);
+	return qp_make(c, port, pkey, rights, &a, qpn, err);
 }
 
 int vb_qp_connect(struct vb_ctx *c, struct vb_qp *q, int port, int gid_index, int global, const struct vb_remote *o, uint32_t psn, char *err)
@@ -549,6 +557,8 @@ static uint32_t opcode_of(enum ibv_wc_opcode o)
 }
 
 _Static_assert((int)VB_TM_ERR == (int)IBV_WC_TM_ERR && (int)VB_TM_INCOMPLETE == (int)IBV_WC_TM_RNDV_INCOMPLETE, "enum vb_tm_status");
+
+_Static_assert((int)VB_TRANSPORT_IB == (int)IBV_TRANSPORT_IB && (int)VB_TRANSPORT_IWARP == (int)IBV_TRANSPORT_IWARP, "enum vb_transport");
 
 static void extended(struct ibv_cq_ex *q, struct vb_wc *o)
 {

@@ -24,13 +24,18 @@ struct vb_port {
 	uint16_t lid, pkeys;
 	uint32_t gids; // length of the table
 	uint32_t max_msg;
+	uint32_t flags; // IBV_QPF_…
 };
+
+enum vb_transport { VB_TRANSPORT_IB, VB_TRANSPORT_IWARP }; // of enum ibv_transport_type
+
 
 struct vb_caps {
 	char name[64];
 	char firmware[64];
 	uint64_t node_guid, max_mr_size, device_flags;
 	uint32_t vendor, vendor_part, ports;
+	int32_t transport; // enum ibv_transport_type
 	uint32_t max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_pd;
 	uint32_t max_srq, max_srq_wr, max_srq_sge;
 	uint32_t max_rd_atom, max_init_rd_atom, atomic;
@@ -125,6 +130,7 @@ int vb_query_pkey(struct vb_ctx *c, int port, int index); // or -1
 // vb_make makes protection domain, completion channel and queue, and the shared receive queue, whose buffers begin at
 // slots and have sizes->slot bytes each.
 int vb_make(struct vb_ctx *c, struct vb_sizes *sizes, char *err);
+void vb_unmake(struct vb_ctx *c); // ends what vb_make has made, all of it or a part
 void vb_close(struct vb_ctx *c);
 
 // vb_pages maps zeroed memory off every heap; NULL if there is none.
@@ -139,9 +145,10 @@ int vb_deregister(void *mr);
 // ENOSYS in *no: this library has no such function.
 void *vb_register_dmabuf(struct vb_ctx *c, int fd, uint64_t addr, uint64_t bytes, int access, uint32_t *lkey, uint32_t *rkey, int *no);
 
-struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err);
+// rights: enum vb_access, what the peer may do.
+struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, int rights, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err);
 // vb_qp_serve makes the queue pair by which the device itself reads and answers for a list of tagged buffers.
-struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err);
+struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, int rights, uint32_t *qpn, char *err);
 int vb_qp_connect(struct vb_ctx *c, struct vb_qp *qp, int port, int gid_index, int global, const struct vb_remote *r, uint32_t psn, char *err);
 int vb_qp_fail(struct vb_qp *qp); // to the error state: what is queued is flushed
 int vb_qp_destroy(struct vb_qp *qp);

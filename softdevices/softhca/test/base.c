@@ -1266,7 +1266,7 @@ static void queries(void)
 
 	CHECK(d->attr.max_qp > 0 && d->attr.max_cqe > 0 && d->attr.max_mr > 0 && d->attr.max_sge >= 4 &&
 	      d->attr.max_qp_rd_atom >= 16 && d->attr.max_srq_wr > 0, "the limits of the device");
-	CHECK(d->attr.phys_port_cnt == 1 && d->port.max_msg_sz >= 1u << 30 && d->port.gid_tbl_len > 0 &&
+	CHECK(d->attr.phys_port_cnt >= 1 && d->port.max_msg_sz >= 1u << 30 && d->port.gid_tbl_len > 0 &&
 	      d->port.pkey_tbl_len > 0, "the port");
 	h.rd = 5;
 	h.dest_rd = 6;
