@@ -46,7 +46,8 @@ endif
 
 .DEFAULT_GOAL = build
 .PHONY: build help test bare verify deps deps-verify vet cross arm64 unit e2e peers examples race guard guard-rewrite fuzz stress \
-	hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs bench compare compare-quick softhca softcuda clean
+	hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu bench compare compare-quick softhca \
+	softcuda clean
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -148,6 +149,7 @@ race verbs ucx: ; @echo "$@: skipped, since it needs gcc"
 else
 race: $(GOTESTSUM)  ## the race detector
 	CGO_ENABLED=1 $(GOTEST) -timeout 10m -race -short $(RACED)
+	CGO_ENABLED=1 $(GOTEST) -timeout 10m -race -short -run '^Test(RandomMessages|WinLeft)$$' ./gpu
 
 verbs: export CGO_ENABLED = 1
 verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, CUDA over the software GPU: neither needs a device
@@ -203,8 +205,8 @@ lint: $(LINTER)  ## the linters of .golangci.yml
 pauses:          ## tests whose every statement may be held up: make pauses PKG=./pml; an hour for all of them
 	$(GO) run ./internal/tools/pauses $(PKG)
 
-soak:            ## the stress run for SOAK over each of shm, tcp with faults, and verbs: make soak SOAK=8h
-	$(MAKE) --keep-going --no-print-directory soak-shm soak-hosts soak-verbs
+soak:            ## stress for SOAK over each of shm, tcp with faults, verbs, and between GPUs: make soak SOAK=8h
+	$(MAKE) --keep-going --no-print-directory soak-shm soak-hosts soak-verbs soak-gpu
 
 soak-shm:        ## of soak: 8 ranks with shared memory
 	$(GO) build -o bin/ ./cmd/gorun ./benchmarks/stress
@@ -218,6 +220,10 @@ soak-verbs:      ## of soak: 4 ranks over the software HCA
 
 soak-hosts: $(GOTESTSUM)  ## of soak: over hosts whose links and processes fail
 	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 24h -v -run '^TestHostsStress$$' ./internal/e2e
+
+soak-gpu: export CGO_ENABLED = 1
+soak-gpu: $(GOTESTSUM)  ## of soak: messages between software GPUs; GORUN_TEST_SEED repeats a program
+	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -tags verbs,cuda -run '^TestRandomMessages' ./gpu
 
 bench:           ## Go's micro-benchmarks, beside the code they measure
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -135,9 +135,12 @@ func (deviceDoor) Host(comm any, rank int) int { return comm.(*Comm).group.Hosts
 // Forget implements door.Mpi.
 func (deviceDoor) Forget(d accel.Driver, m accel.Memory) error {
 	var failed []error
-	all, n := engines.all(), 0
-	for _, e := range all {
-		n += e.DeviceUsers(d, m.ID)
+	var all []*pml.Engine // those that know this driver's numbers of allocations
+	n := 0
+	for _, e := range engines.all() {
+		if users, has := e.DeviceUsers(d, m.ID); has {
+			n, all = n+users, append(all, e)
+		}
 	}
 	if n > 0 {
 		return mpierr.New("", ErrBuffer, "requests that are not done use the memory: %d; complete each with Wait or Test "+

@@ -5,6 +5,7 @@ package gpu
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -17,7 +18,7 @@ import (
 
 func init() {
 	runTests = cudakit.Main
-	for role, body := range map[string]func(w *mpi.Comm){"job": job, "windows": windows} {
+	for role, body := range map[string]func(w *mpi.Comm){"job": job, "windows": windows, "GiB": gibibyte} {
 		roles[role] = func() error {
 			mpi.Main(func(_ context.Context, world *mpi.Comm) (err error) {
 				defer func() {
@@ -46,6 +47,48 @@ func TestJobOverSoftCUDA(t *testing.T) { overSoftCUDA(t, "job", jobWays) }
 // So do ranks with windows, which map each other's memory whatever brings their messages.
 func TestWindowsOverSoftCUDA(t *testing.T) {
 	overSoftCUDA(t, "windows", map[string]func(*testing.T) []string{"shm": jobWays["shm"], "tcp": jobWays["tcp"]})
+}
+
+// A message of a gibibyte goes from device to device: within a host by one copy of memory that has a handle of IPC, and
+// through pinned memory by TCP.
+func TestGiBOverSoftCUDA(t *testing.T) {
+	if testing.Short() {
+		t.Skip("1 GiB is copied ten times")
+	}
+	overSoftCUDA(t, "GiB", map[string]func(*testing.T) []string{
+		"shm": func(*testing.T) []string { return []string{"SOFTCUDA_VMM=0"} }, "tcp": jobWays["tcp"]})
+}
+
+// gibibyte is what each rank does. The length is odd, and no multiple of a chunk.
+func gibibyte(w *mpi.Comm) {
+	const size, piece = 1<<30 + 7, 16 << 20
+	if w.Rank() < 2 {
+		s, want, got := ok(Alloc[byte](w.Rank(), size)), make([]byte, piece), make([]byte, piece)
+		if w.Rank() == 1 {
+			ok(Recv(w, s, 0, 0))
+		}
+		for from := 0; from < size; from += piece {
+			to := min(from+piece, size)
+			for i := 0; i < piece; i += 8 {
+				binary.NativeEndian.PutUint64(want[i:], uint64(from+i)*0x9e3779b97f4a7c15)
+			}
+			if w.Rank() == 0 {
+				must(s.Slice(from, to).CopyFrom(want[:to-from]))
+				continue
+			}
+			must(s.Slice(from, to).CopyTo(got[:to-from]))
+			same(got[:to-from], want[:to-from])
+		}
+		if w.Rank() == 0 {
+			must(Send(w, s, 1, 0))
+		}
+		free(s)
+	}
+	must(mpi.Barrier(w))
+	drain()
+	if w.Rank() == 0 {
+		fmt.Println("all is well")
+	}
 }
 
 func overSoftCUDA(t *testing.T, role string, ways map[string]func(*testing.T) []string) {

@@ -515,3 +515,35 @@ func TestFreeInUse(t *testing.T) {
 		free(s)
 	})
 }
+
+// Free waits for no copy of memory that another driver has numbered as this one numbers its own.
+func TestFreeOtherDriver(t *testing.T) {
+	m := newMachine(t, acceltest.Options{})
+	drivers := []*acceltest.Process{m.Process(), m.Process()}
+	useDriver(t, drivers[0])
+	run(t, 2, func(c *mpi.Comm) {
+		r := rank{c, drivers[c.Rank()], 0}
+		s := of(r, message(1000, 1))
+		ids := make([]uint64, 2)
+		must(mpi.Allgather(c, []uint64{s.of.memory.ID}, ids))
+		check(ids[0] == ids[1], "the numbers of the allocations are %d", ids)
+		if c.Rank() == 0 {
+			must(mpi.Barrier(c))
+			free(s)
+			must(mpi.Barrier(c))
+			return
+		}
+		to, stream, before := alloc[byte](r, 1000), r.d.Stream(0), r.d.Calls("Copy")
+		stream.Hold()
+		in, out := ok(Irecv(c, to, 1, 0)), ok(Isend(c, s.On(stream.Handle()), 1, 0))
+		for r.d.Calls("Copy") == before { // the copy from s, which waits for the stream
+			_, _, err := in.Test()
+			must(err)
+		}
+		must(mpi.Barrier(c))
+		must(mpi.Barrier(c)) // the other rank has freed its memory
+		stream.Release()
+		must(mpi.WaitAll(in, out))
+		free(s, to)
+	})
+}

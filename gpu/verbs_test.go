@@ -13,4 +13,5 @@ func init() {
 	jobWays["verbs"] = func(t *testing.T) []string {
 		return []string{"GORUN_VERBS_LIB=" + hcakit.Build(t), "SOFTHCA_DIR=" + t.TempDir(), "SOFTCUDA_ORDERING=0"}
 	}
+	randomWays["verbs"] = func(t *testing.T) []string { return append(jobWays["verbs"](t), "GORUN_TRANSPORTS=verbs") }
 }

@@ -107,7 +107,8 @@ func (w *Win[T]) SetName(name string) error {
 
 // Free ends the window. Every rank calls it, outside all epochs but the ones of Fence. The memory is the caller's again
 // then. After an error, which may be the end of a context or the failure of a rank, messages may touch the memory for
-// some time: [Slice.Free] is mpi.ErrBuffer as long as they may.
+// some time: [Slice.Free] is mpi.ErrBuffer as long as they may. It waits for copies of other ranks of this process,
+// whose later operations at this rank are mpi.ErrPeerFailed.
 func (w *Win[T]) Free() error {
 	if err := w.valid("gpu.Free"); err != nil {
 		return err

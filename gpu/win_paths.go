@@ -6,9 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel"
@@ -68,6 +71,7 @@ type mapping struct {
 	ok     bool
 	base   uint64 // where the rank's elements begin here, if ok
 	opened uint64 // what Open has returned; 0: nothing
+	near   *exposure
 }
 
 // rankCopy is a copy that is under way.
@@ -75,13 +79,58 @@ type rankCopy struct {
 	copying
 	rank    int
 	through stage
-	to      []byte // where the caller wants what comes to through; nil: nothing comes
+	to      []byte    // where the caller wants what comes to through; nil: nothing comes
+	near    *exposure // which it touches; nil: none
 }
 
 // exposure is memory of this process that a window has.
 type exposure struct {
 	key [16]byte // by which a rank that is told it finds the memory, if it is of the same process
 	mem accel.Buffer
+
+	// exposed.mu guards what follows. After the failure of a rank, Free waits for no other rank: some use the window on,
+	// and their copies touch the memory of this one.
+	copies map[*paths]int // under way, of ranks of this process
+	ended  bool           // the window has: no copy begins any more
+	over   chan struct{}  // closed when it has ended and no copy is under way
+}
+
+// enter notes a copy of p that is about to begin. It reports whether that may begin. nil is memory of another process.
+func (e *exposure) enter(p *paths) bool {
+	if e == nil {
+		return true
+	}
+	exposed.mu.Lock()
+	defer exposed.mu.Unlock()
+	if e.ended {
+		return false
+	}
+	if e.copies == nil {
+		e.copies = map[*paths]int{}
+	}
+	e.copies[p]++
+	return true
+}
+
+// leave notes the end of the copy.
+func (e *exposure) leave(p *paths) {
+	if e == nil {
+		return
+	}
+	exposed.mu.Lock()
+	defer exposed.mu.Unlock()
+	if e.copies[p]--; e.copies[p] == 0 {
+		delete(e.copies, p)
+	}
+	e.rest()
+}
+
+// rest is called with the lock.
+func (e *exposure) rest() {
+	if e.ended && len(e.copies) == 0 {
+		delete(exposed.all, e.key)
+		close(e.over)
+	}
 }
 
 // exposed are the exposures of the windows of this process.
@@ -99,7 +148,7 @@ func (p *paths) expose(of *allocation, b accel.Buffer) *mpi.Error {
 		}
 		return nil
 	}
-	own := &exposure{mem: b}
+	own := &exposure{mem: b, over: p.released}
 	rand.Read(own.key[:]) // never fails
 	exposed.mu.Lock()
 	defer exposed.mu.Unlock()
@@ -118,14 +167,47 @@ func (p *paths) expose(of *allocation, b accel.Buffer) *mpi.Error {
 func (p *paths) release() {
 	exposed.mu.Lock()
 	defer exposed.mu.Unlock()
-	if p.own != nil {
-		delete(exposed.all, p.own.key)
+	if p.own == nil {
+		close(p.released)
+		return
 	}
-	close(p.released)
+	p.own.ended = true
+	p.own.rest()
+}
+
+// settleLeft waits for the copies from and to an allocation of windows that have ended here. Their ranks may make no
+// call that would end them.
+func (of *allocation) settleLeft() {
+	for {
+		e, all := of.left()
+		if e == nil {
+			return
+		}
+		for _, p := range all {
+			p.settleSome(func(k rankCopy) bool { return k.near == e }, math.MaxInt)
+		}
+		select {
+		case <-e.over:
+		case <-time.After(nap): // a call has entered, and has not come to began yet, or waits for its copies itself
+		}
+	}
+}
+
+// left returns memory in an allocation that copies touch although the window has ended, and the windows of the copies.
+func (of *allocation) left() (*exposure, []*paths) {
+	exposed.mu.Lock()
+	defer exposed.mu.Unlock()
+	for _, e := range exposed.all {
+		if e.ended && e.mem.Driver == of.driver && e.mem.Memory.ID == of.memory.ID {
+			return e, slices.Collect(maps.Keys(e.copies))
+		}
+	}
+	return nil, nil
 }
 
 // endUse ends all use of an allocation by ranks, unless a window or a collective call has it.
 func (of *allocation) endUse() *mpi.Error {
+	of.settleLeft()
 	exposed.mu.Lock()
 	defer exposed.mu.Unlock()
 	for _, e := range exposed.all {
@@ -282,7 +364,7 @@ func (p *paths) find(t *tellRank, want int) mapping {
 	near := exposed.all[t.key]
 	exposed.mu.Unlock()
 	if near != nil && near.mem.Driver == p.driver && near.mem.Len == t.bytes {
-		if m.base, m.ok = near.mem.Addr, true; want == mpi.Undefined {
+		if m.base, m.near, m.ok = near.mem.Addr, near, true; want == mpi.Undefined {
 			m.device = near.mem.Memory.Device
 		}
 		return m
@@ -321,6 +403,10 @@ func (p *paths) deviceOf(pci string) (int, bool) {
 // errFreed is for an operation that another goroutine's Free has overtaken.
 var errFreed = mpierr.New("", mpi.ErrComm, "another goroutine has called Free meanwhile; use the window before Free")
 
+// errLeft is for an operation at a rank of this process whose Free has returned without waiting for this rank.
+var errLeft = mpierr.New("", mpi.ErrPeerFailed, "the rank has freed the window after the failure of another rank; "+
+	"call Free here too")
+
 // make starts the copies of o from or to a rank's elements from element at on. made: it has. Otherwise the rank is to
 // be asked, since it has told of less memory than it has.
 func (p *paths) make(o *operation, m mapping, rank int, at int64) (made bool, err error) {
@@ -334,30 +420,37 @@ func (p *paths) make(o *operation, m mapping, rank int, at int64) (made bool, er
 		return true, nil
 	case off > p.ranks[rank].told.bytes-n:
 		return false, nil
-	case o.device.Len > 0:
-		err = p.copyDevice(o, m.device, rank, m.base+uint64(off))
-	case n > chunk:
+	case !m.near.enter(p):
+		return false, errLeft
+	case n > chunk && o.device.Len == 0:
 		err = p.copyLong(o, m.device, m.base+uint64(off))
-	default:
-		err = p.copyShort(o, m.device, rank, m.base+uint64(off))
+		m.near.leave(p)
+		return true, err
+	}
+	k := rankCopy{rank: rank, near: m.near}
+	if o.device.Len > 0 {
+		err = p.copyDevice(o, k, m.device, m.base+uint64(off))
+	} else {
+		err = p.copyShort(o, k, m.device, m.base+uint64(off))
 	}
 	return true, err
 }
 
 // copyDevice copies device memory.
-func (p *paths) copyDevice(o *operation, device, rank int, addr uint64) error {
-	if err := after(o.device); err != nil {
-		return err
-	}
+func (p *paths) copyDevice(o *operation, k rankCopy, device int, addr uint64) error {
 	dst, src := addr, o.device.Addr
 	if !o.put {
 		dst, src = src, dst
 	}
-	c, err := startCopy(p.driver, device, dst, src, o.device.Len)
+	err := after(o.device)
+	if err == nil {
+		k.copying, err = startCopy(p.driver, device, dst, src, o.device.Len)
+	}
 	if err != nil {
+		k.near.leave(p)
 		return err
 	}
-	p.began(rankCopy{copying: c, rank: rank})
+	p.began(k)
 	return before(o.device)
 }
 
@@ -375,12 +468,13 @@ func (p *paths) copyLong(o *operation, device int, addr uint64) error {
 }
 
 // copyShort copies memory of the host through pinned memory, which is the copy's until settle.
-func (p *paths) copyShort(o *operation, device, rank int, addr uint64) error {
+func (p *paths) copyShort(o *operation, k rankCopy, device int, addr uint64) error {
 	through, bad := take(p.driver, int64(len(o.host)))
 	if bad != nil {
+		k.near.leave(p)
 		return bad
 	}
-	k := rankCopy{rank: rank, through: through}
+	k.through = through
 	dst, src := addr, addressOf(through.mem)
 	if o.put {
 		copy(through.mem, o.host)
@@ -391,6 +485,7 @@ func (p *paths) copyShort(o *operation, device, rank int, addr uint64) error {
 	var err error
 	if k.copying, err = startCopy(p.driver, device, dst, src, int64(len(o.host))); err != nil {
 		through.giveBack()
+		k.near.leave(p)
 		return err
 	}
 	p.began(k)
@@ -448,6 +543,7 @@ func (p *paths) settleSome(meant func(rankCopy) bool, most int) {
 			copy(k.to, k.through.mem)
 		}
 		k.through.giveBack()
+		k.near.leave(p)
 		if err != nil {
 			p.fails(k.rank, err)
 		}

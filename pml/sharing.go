@@ -622,15 +622,18 @@ func (e *Engine) ForgetDevice(m accel.Memory) error {
 	return err
 }
 
-// DeviceUsers is how many requests that are not over use an allocation of d.
-func (e *Engine) DeviceUsers(d accel.Driver, id uint64) int {
+// DeviceUsers is how many requests that are not over use an allocation of d. has: there have been messages in memory of d.
+func (e *Engine) DeviceUsers(d accel.Driver, id uint64) (n int, has bool) {
 	e.lock()
 	defer e.unlock()
 	a := e.links.transfers.accel
-	if a == nil || a.ended || a.driver != d {
-		return 0
+	if a == nil || a.driver != d {
+		return 0, false
 	}
-	return a.using[id]
+	if a.ended {
+		return 0, true
+	}
+	return a.using[id], true
 }
 
 // forgetting ends the waits that may end.
