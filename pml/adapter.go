@@ -73,7 +73,7 @@ type reading struct {
 	asked  bool    // of a receive: Handle is to say where to READ from
 	addr   uint64  // likewise: this
 	key    uint64
-	syncs  bool // likewise: it waits for the user's stream before it begins
+	inRTS  bool // likewise: RTS has said it
 	wrote  bool // likewise: the device has not flushed yet what was READ
 	byKey  bool // of a send: the receiver wants to READ
 }
@@ -352,11 +352,10 @@ func (o *deviceOp) sayKey() {
 
 // The receiving end.
 
-// reads begins to READ the message if that is possible. readable: RTS has said where it is. It reports whether
-// something is to come of it.
-func (o *deviceOp) reads(t *transfer, readable bool) bool {
+// reads begins to READ the message if that is possible. It reports whether something is to come of it.
+func (o *deviceOp) reads(t *transfer) bool {
 	ad := o.a.adapter(t.peer)
-	if ad == nil || !readable && !o.share.offered {
+	if ad == nil || !o.reading.inRTS && !o.share.offered {
 		return false
 	}
 	o.reading.addr, o.reading.key = t.rcv.Source.Addr, t.rcv.Source.Key
@@ -365,7 +364,7 @@ func (o *deviceOp) reads(t *transfer, readable bool) bool {
 		case o.over: // its sender has failed
 		case !o.uses(g):
 			o.askMore(t)
-		case readable:
+		case o.reading.inRTS:
 			o.read(t)
 		default:
 			o.reading.asked, o.share.asked = true, true
@@ -376,15 +375,8 @@ func (o *deviceOp) reads(t *transfer, readable bool) bool {
 	return true
 }
 
-// read starts the READ of the whole message: the link cuts it. The user's stream comes before.
+// read starts the READ of the whole message: the link cuts it.
 func (o *deviceOp) read(t *transfer) {
-	if o.b.Ordered && !o.after {
-		o.reading.syncs = true
-		if b := o.a.in.small.take(o); b != nil {
-			o.sync(b)
-		}
-		return
-	}
 	q := &o.reading
 	st, err := t.peer.rma.GetDevice(o.b.Addr, t.rcv.Left(), q.region.local, q.addr, q.key, t.id)
 	switch {
