@@ -70,8 +70,8 @@ type mapping struct {
 	opened uint64 // what Open has returned; 0: nothing
 }
 
-// rankCopy is a copy that is under way, or is started when a stream of the program has come to a mark. Its owner is paths,
-// then the goroutine that has taken it.
+// rankCopy is a copy that is under way, or is started when a stream of the program has come to a mark. Its owner is
+// paths, then the goroutine that has taken it.
 type rankCopy struct {
 	copying // its driver is nil before the start
 	rank    int

@@ -77,6 +77,7 @@ type accelerators struct {
 	out     side             // for sends
 	in      side             // for receives. Two sides: a send never waits for a receive
 	under   []copying        // oldest first of each device
+	started map[int]int      // how many of them are on the stream of a device
 	streams []*userStream    // that messages wait for
 	since   time.Time        // when one of them has come or gone last
 	later   *time.Timer      // of askLater
@@ -94,10 +95,17 @@ type accelerators struct {
 	full     []*deviceOp // receives whose link had no room for their READ
 }
 
-// copying is a copy that is under way.
+// startedMost is how many copies the library's stream of a device has at a time. A driver whose stream is full blocks
+// its caller, which has the engine's lock.
+const startedMost = 256
+
+// copying is a copy that is under way, or is started when there is room for it: then event is 0.
 type copying struct {
 	device int
 	event  accel.Event
+	dst    uint64
+	src    uint64
+	n      int64
 	op     *deviceOp // whose buffer it touches; nil: of none
 	from   uint64    // ID of the allocation that it reads, where that is another rank's of this process
 	asked  bool      // the bell rings some time after its end
@@ -123,7 +131,8 @@ func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
 	case a != nil:
 		return a, nil
 	}
-	a = &accelerators{e: e, driver: d, using: map[uint64]int{}, over: make(chan struct{})}
+	a = &accelerators{e: e, driver: d, using: map[uint64]int{}, started: map[int]int{},
+		over: make(chan struct{})}
 	if err := a.pin(); err != nil {
 		return nil, err
 	}
@@ -224,7 +233,7 @@ func (a *accelerators) notify() {
 			continue
 		}
 		for j := range a.under {
-			a.under[j].asked = a.under[j].asked || of(a.under[j])
+			a.under[j].asked = a.under[j].asked || of(a.under[j]) && a.under[j].event != 0
 		}
 	}
 }
@@ -237,13 +246,18 @@ func (a *accelerators) poll() (n int) {
 	for i := 0; i < len(a.under); {
 		c := a.under[i]
 		bit := uint64(1) << (c.device & 63)
-		if waits&bit != 0 {
-			i++
-			continue
+		var done bool
+		var err error
+		if c.event == 0 {
+			err = a.tryStart(&a.under[i])
+		} else if waits&bit == 0 {
+			if done, err = a.driver.Done(c.device, c.event); done || err != nil {
+				a.started[c.device]--
+			} else {
+				waits |= bit
+			}
 		}
-		done, err := a.driver.Done(c.device, c.event)
 		if !done && err == nil {
-			waits |= bit
 			i++
 			continue
 		}
@@ -267,16 +281,38 @@ func (a *accelerators) poll() (n int) {
 
 // start starts a copy of n bytes on a device. end is told how it has ended, unless start returns an error.
 func (a *accelerators) start(op *deviceOp, device int, dst, src uint64, n int64, end func(error)) error {
-	ev, err := a.driver.Copy(device, dst, src, n)
-	if err != nil {
-		return deviceError("starting a copy", err)
+	c := copying{device: device, dst: dst, src: src, n: n, op: op, end: end}
+	if !a.queue(device) {
+		if err := a.tryStart(&c); err != nil {
+			return deviceError("starting a copy", err)
+		}
 	}
 	if op != nil {
 		op.copies++
 	}
-	a.under = append(a.under, copying{device: device, event: ev, op: op, end: end})
+	a.under = append(a.under, c)
 	a.begins()
 	return nil
+}
+
+// queue reports whether copies of a device wait to be started.
+func (a *accelerators) queue(device int) bool {
+	for i := len(a.under) - 1; i >= 0; i-- {
+		if a.under[i].device == device {
+			return a.under[i].event == 0
+		}
+	}
+	return false
+}
+
+// tryStart starts c if there is room for it on the device's stream. The copies before it have been started.
+func (a *accelerators) tryStart(c *copying) (err error) {
+	if a.started[c.device] < startedMost {
+		if c.event, err = a.driver.Copy(c.device, c.dst, c.src, c.n); err == nil {
+			a.started[c.device]++
+		}
+	}
+	return err
 }
 
 // begins is called when there is one more thing to poll for.

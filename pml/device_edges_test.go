@@ -469,3 +469,43 @@ func TestDeviceWithoutNotice(t *testing.T) {
 	}
 	d.left()
 }
+
+// The driver is asked for so many copies at a time and no more, since its queue may be full. The others follow in their
+// order, and one that cannot be started then ends its message alone.
+func TestDeviceStartsSoMany(t *testing.T) {
+	const more = 40
+	d := newDeviceRanks(t, 2, acceltest.Options{})
+	from, want := d.buffer(0, 0, 50)
+	to, _ := d.buffer(1, 0, 50*(startedMost+more))
+	var rs, ss []*Request
+	d.procs[1].Copies(0).Hold()
+	for i := range startedMost + more {
+		rs = append(rs, d.e[1].IrecvDevice(nil, 0, 0, 3, to.Part(int64(i)*50, 50)))
+		ss = append(ss, d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard))
+	}
+	for n := 0; n < startedMost+more; time.Sleep(100 * time.Microsecond) {
+		d.e[0].Iprobe(0, 1, 99, false)
+		d.e[1].Iprobe(0, 0, 99, false)
+		d.e[1].lock()
+		n = len(d.e[1].links.transfers.accel.under)
+		d.e[1].unlock()
+	}
+	if n := d.procs[1].Calls("Copy"); n != startedMost {
+		t.Errorf("the driver was asked for %d copies while none of them ended, want %d", n, startedMost)
+	}
+	d.procs[1].Fail("Copy", more/2)
+	d.procs[1].Copies(0).Release()
+	failed := 0
+	for i, r := range rs {
+		d.wait(ss[i])
+		if _, err := d.wait(r); errors.Is(err, ErrDevice) {
+			failed++
+		} else if err != nil || !bytes.Equal(d.read(1, to.Part(int64(i)*50, 50)), want) {
+			t.Fatalf("message %d is another, or %v", i, err)
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d messages have failed, want 1", failed)
+	}
+	d.left()
+}

@@ -8,9 +8,9 @@ import (
 	"github.com/gorun-mpi/mpi/accel"
 )
 
-// Streams of the program. The call of a buffer that is ordered by a stream marks the place where the stream is, and the
-// message touches the buffer when the stream has come there. Until then the message takes no pinned memory and starts no
-// copy: it holds up no other one, whatever the program has put on its stream. The copies have ended when the request
+// Streams of the program. A call with a buffer that is ordered by a stream marks the place where the stream is, and the
+// message touches the buffer when the stream has come there. Until then the message takes no pinned memory and starts
+// no copy: it holds up no other one, whatever the program has put on its stream. The copies have ended when the request
 // has, so that the stream need not wait for them.
 //
 // Nothing on a device waits for a mark, so no device says when the stream has come there. Poll asks, as it asks for the

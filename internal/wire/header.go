@@ -60,8 +60,7 @@ const (
 	// Broken says that the rest of a stream will not come: the sender cannot read its own memory. Key (receiver's).
 	Broken
 	// HandleReq asks where message ID is, whose RTS had Device. ID (sender's), Key (receiver's), Len: 1 if an adapter of
-	// another host is to read it, else 0. For a sender in the same process Addr (which driver) and Tag (the number of the
-	// device that will copy).
+	// another host is to read it, else 0. For a sender in the same process Addr (which driver).
 	HandleReq
 	// Handle answers HandleReq. Key (receiver's); Tag is 1 if the message can be reached, else 0 and nothing follows:
 	// ID (number of the allocation between these two), Len (its bytes), Addr (where the message begins in it). The
