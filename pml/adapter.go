@@ -296,7 +296,7 @@ func (o *deviceOp) offer(p *peer) rendezvous.Region {
 	}
 	g := ad.find(o.b.Memory)
 	// A message that waits for the user's stream may be read when its receiver is told so.
-	if g == nil || !g.known || g.refused || o.b.Ordered || !o.uses(g) {
+	if g == nil || !g.known || g.refused || !o.passed() || !o.uses(g) {
 		return rendezvous.Region{}
 	}
 	return rendezvous.Region{Addr: o.b.Addr, Key: g.key, Len: o.b.Len, OK: true}
@@ -305,20 +305,24 @@ func (o *deviceOp) offer(p *peer) rendezvous.Region {
 // announceDevice is announcePieces of a message in device memory. It reports whether the link has taken the RTS.
 func (ts *transfers) announceDevice(t *transfer) bool {
 	p, r := t.peer, t.r
-	memory := r.pieces.device.offer(p)
+	o := r.pieces.device
+	memory := o.offer(p)
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
 	if p.zcopy != nil {
 		t.snd.EndsAlone()
 	}
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
 	rts.Flags |= p.blocking(r) | wire.Device
+	if !o.passed() {
+		rts.Flags |= wire.Unready
+	}
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
 		if memory.OK {
 			p.offered++
 		}
 		return true
 	}
-	r.pieces.device.unread()
+	o.unread()
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
 	return false
 }
@@ -367,9 +371,8 @@ func (o *deviceOp) reads(t *transfer) bool {
 		case o.reading.inRTS:
 			o.read(t)
 		default:
-			o.reading.asked, o.share.asked = true, true
-			t.peer.sendControl(wire.Header{Kind: wire.HandleReq, Flags: wire.Urgent, ID: o.share.id, Key: t.id,
-				Len: wantsRead})
+			o.reading.asked = true
+			o.request(t, wire.Header{Len: wantsRead})
 		}
 	})
 	return true

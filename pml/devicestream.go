@@ -28,6 +28,7 @@ type mark struct {
 	event  accel.Event // 0: there is none, or the stream has come there
 	number uint64      // marks of one stream are reached in the order of their numbers
 	stands bool        // the deviceOp waits for it, in accelerators.streams
+	err    error       // the stream has failed
 }
 
 // userStream is a stream of the program with the operations that wait for it, in the order of their marks. Only the
@@ -68,28 +69,31 @@ func (a *accelerators) dropMark(b *accel.Buffer, m mark) {
 // mayTouch reports whether the buffer may be touched. If not, o goes on in reached, or has failed.
 func (o *deviceOp) mayTouch() bool {
 	switch {
-	case o.mark.event == 0:
+	case o.passed():
 		return true
-	case o.mark.stands:
-		return false
+	case o.mark.err != nil:
+		o.unreachable()
+	case !o.mark.stands:
+		o.stand()
 	}
-	if over, err := o.asks(); err != nil {
-		o.unreachable(err)
-		return false
-	} else if over {
-		return true
-	}
-	o.stand()
 	return false
 }
 
-// asks reports whether the stream has come to the mark. Then, or after an error, there is no mark any more.
-func (o *deviceOp) asks() (bool, error) {
+// passed reports whether the stream has come to the mark, or there is none.
+func (o *deviceOp) passed() bool {
+	if o.mark.event != 0 && !o.mark.stands {
+		o.asks()
+	}
+	return o.mark.event == 0 && o.mark.err == nil
+}
+
+// asks reports whether the stream has come to the mark, or has failed. Then the mark has no event any more.
+func (o *deviceOp) asks() bool {
 	over, err := o.a.driver.Done(o.b.Memory.Device, o.mark.event)
 	if over || err != nil {
-		o.mark.event = 0
+		o.mark.event, o.mark.err = 0, err
 	}
-	return over, err
+	return o.mark.event == 0
 }
 
 // stand has o wait for its mark.
@@ -145,25 +149,24 @@ func (o *deviceOp) sits() {
 func (a *accelerators) pollStreams() (n int) {
 	for i := 0; i < len(a.streams); {
 		o := a.streams[i].ops[0]
-		over, err := o.asks()
-		if !over && err == nil {
+		if !o.asks() {
 			i++
 			continue
 		}
 		n++
 		o.sits()
-		o.reached(err)
+		o.reached()
 		i = 0 // the list may be another
 	}
 	return n
 }
 
-// reached goes on with an operation whose stream has come to its mark, or of which err says that it never will.
-func (o *deviceOp) reached(err error) {
+// reached goes on with an operation whose stream has come to its mark, or has failed.
+func (o *deviceOp) reached() {
 	t := o.r.transfer
 	switch {
-	case err != nil:
-		o.unreachable(err)
+	case o.mark.err != nil:
+		o.unreachable()
 	case len(o.rest) > 0:
 		o.landRest()
 	case o.over || t == nil || t.failed != nil:
@@ -180,9 +183,8 @@ func (o *deviceOp) reached(err error) {
 }
 
 // unreachable ends an operation that waits for a stream that has failed.
-func (o *deviceOp) unreachable(err error) {
-	err = streamError(&o.b, err)
-	t := o.r.transfer
+func (o *deviceOp) unreachable() {
+	err, t := streamError(&o.b, o.mark.err), o.r.transfer
 	switch {
 	case len(o.rest) > 0:
 		o.rest = nil

@@ -48,6 +48,7 @@ const (
 type share struct {
 	offered bool   // of a receive: the message is in device memory
 	id      uint64 // likewise: the sender's number of it
+	unready bool   // likewise: it waits for the sender's stream
 	asked   bool   // likewise: a Handle is to come
 	at      uint64 // likewise: where it is in the allocation
 	located bool   // of a send: it has been asked where it is
@@ -201,6 +202,10 @@ func (o *deviceOp) answer() {
 		o.answerHere(t)
 		return
 	}
+	if !t.peer.link.Caps().SameHost { // it has only waited
+		o.refuse()
+		return
+	}
 	s := t.peer.sharing()
 	if l := s.find(m.ID); l != nil {
 		o.lend(l, nil)
@@ -314,14 +319,18 @@ func (ts *transfers) onUnmapped(p *peer, h *wire.Header) {
 
 // askWhere asks the sender where the message is, if this rank may be able to reach it. It reports whether it has.
 func (o *deviceOp) askWhere(t *transfer) bool {
-	p := t.peer
-	if !o.share.offered || !p.link.Caps().SameHost {
+	if !o.share.offered || !t.peer.link.Caps().SameHost {
 		return false
 	}
-	o.share.asked = true
-	p.sendControl(wire.Header{Kind: wire.HandleReq, Flags: wire.Urgent, ID: o.share.id, Key: t.id,
-		Addr: identity(o.b.Driver)})
+	o.request(t, wire.Header{Addr: identity(o.b.Driver)})
 	return true
+}
+
+// request sends a HandleReq. Its answer comes when the message is ready.
+func (o *deviceOp) request(t *transfer, h wire.Header) {
+	o.share.asked, o.share.unready = true, false
+	h.Kind, h.Flags, h.ID, h.Key = wire.HandleReq, wire.Urgent, o.share.id, t.id
+	t.peer.sendControl(h)
 }
 
 // onHandle takes the sender's answer, which may say anything.

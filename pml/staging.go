@@ -220,6 +220,7 @@ func (o *deviceOp) receive(p *peer, rts *wire.Header) {
 	t.rcv.Init(rts, o.b.Len, t.id)
 	r.status.Bytes = t.rcv.Want()
 	o.share.offered, o.share.id = rts.Flags&wire.Device != 0, rts.ID
+	o.share.unready = o.share.offered && rts.Flags&wire.Unready != 0
 	if p.link == nil { // the answer needs one
 		p.linked = append(p.linked, func() { o.begin(t) })
 		p.ensureConnected()
@@ -251,8 +252,13 @@ func (o *deviceOp) fetch(t *transfer) {
 	}
 }
 
-// askMore asks for the next part of the message when there is room for it.
+// askMore asks for the next part of the message when there is room for it. No memory is taken for a part that may be
+// long in coming.
 func (o *deviceOp) askMore(t *transfer) {
+	if o.share.unready {
+		o.request(t, wire.Header{})
+		return
+	}
 	if b := o.a.in.of(t.rcv.Left()).take(o); b != nil {
 		o.ask(b)
 	}

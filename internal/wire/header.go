@@ -106,6 +106,9 @@ const (
 	// Device says that the payload of an RTS is in device memory, which a receiver on the same host may reach: see
 	// HandleReq.
 	Device
+	// Unready says that the payload of an RTS with Device waits for a stream of its program. A receiver that must take
+	// memory to ask for a part takes it when HandleReq has been answered.
+	Unready
 )
 
 // MaxTag is the largest tag; MPI 4.1 §9.1.2 (MPI_TAG_UB) asks for at least 32767.
