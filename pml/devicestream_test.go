@@ -90,14 +90,13 @@ func TestDeviceStreamLater(t *testing.T) {
 			r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
 			s1.Hold()
 			d.goesOn(r, "the message waits for a kernel that was put on a stream after the call")
-			d.goesOn(s, "the send waits for a kernel that was put on a stream after the call")
-			s0.Release()
-			s1.Release()
 			for _, q := range []*Request{s, r} {
 				if _, err := d.wait(q); err != nil {
 					t.Fatal(err)
 				}
 			}
+			s0.Release()
+			s1.Release()
 			if !bytes.Equal(d.read(1, to), want) {
 				t.Error("other bytes")
 			}
