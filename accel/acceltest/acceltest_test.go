@@ -184,7 +184,9 @@ func TestStreams(t *testing.T) {
 		t.Fatal("a copy is ahead of its stream", err)
 	}
 	p.Copies(0).Release()
-	wait(t, p, 0, ev)
+	if err := wait(t, p, 0, ev); err != nil {
+		t.Error(err)
+	}
 	s.Launch(func() { seen = p.Read(y.Base, 6) })
 	s.Sync()
 	if string(seen) != "kernel" {
