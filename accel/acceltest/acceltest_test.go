@@ -192,7 +192,7 @@ func TestStreams(t *testing.T) {
 	if string(seen) != "kernel" {
 		t.Errorf("the kernel after the copy sees %q", seen)
 	}
-	if err := errors.Join(wait(t, p, 0, ev), p.Free(x), p.Free(y)); err != nil {
+	if err := errors.Join(p.Free(x), p.Free(y)); err != nil {
 		t.Error(err)
 	}
 	nothingLeft(t, m)
