@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
@@ -328,23 +329,42 @@ func TestOperatorPanics(t *testing.T) {
 	})
 }
 
-// A collective call on device memory orders its copies with the stream.
+// A collective call on device memory waits for what is on its streams at the time of the call: for what writes its
+// contribution, for what reads where its result goes, and not for what comes later.
 func TestCollectiveWithStream(t *testing.T) {
 	p := useMachine(t, acceltest.Options{})
 	stream := p.Stream(0)
 	run(t, 1, func(c *mpi.Comm) {
 		s, d := ok(Alloc[byte](0, 6)), ok(Alloc[byte](0, 6))
+		old, seen := contents(rank{c, p, 0}, d), []byte(nil)
 		stream.Hold()
 		stream.Launch(func() { p.Write(s.Addr(), []byte("kernel")) })
-		copies := p.Calls("Copy")
+		stream.Launch(func() { seen = p.Read(d.Addr(), 6) })
+		marks := p.Calls("Mark")
 		done := make(chan error)
 		go func() { done <- Allreduce(c, s.On(stream.Handle()), d.On(stream.Handle()), mpi.Max) }()
-		for p.Calls("Copy") == copies {
+		for p.Calls("Mark") < marks+2 {
+			time.Sleep(10 * time.Microsecond)
 		}
+		behind := make(chan struct{})
+		stream.Launch(func() { <-behind })
 		stream.Release()
 		must(<-done)
 		check(string(contents(rank{c, p, 0}, d)) == "kernel", "got %q", contents(rank{c, p, 0}, d))
+		close(behind)
 		stream.Sync()
+		same(seen, old)
+		q := ok(Iallreduce(c, s, d.On(stream.Handle()), mpi.Max))
+		stream.Hold()
+		ok(q.Wait())
+		stream.Release()
+		// Neither a call that fails nor one whose result goes nowhere leaves its mark.
+		isError(Allreduce(c, s, d.Slice(0, 5).On(stream.Handle()), mpi.Max), mpi.ErrCount, "gpu.Allreduce")
+		must(Bcast(c, d.On(stream.Handle()), 0))
+		p.Fail("Copy", 1)
+		isError(Allreduce(c, s.On(stream.Handle()), d.On(stream.Handle()), mpi.Max), mpi.ErrDevice, "gpu.Allreduce")
+		p.Fail("MarkEnd", 2)
+		isError(Allreduce(c, s.On(stream.Handle()), d.On(stream.Handle()), mpi.Max), mpi.ErrDevice, "of On")
 		free(s, d)
 	})
 }

@@ -410,7 +410,6 @@ func TestMessageWithStream(t *testing.T) {
 
 func testStreams(r rank) {
 	for _, size := range []int{6, 300_000} {
-		// Only one of the ranks orders its copies, since one that waits may keep the other from starting any.
 		for ordered := range 2 {
 			s := of(r, message(size, 10+r.Rank()))
 			stream := r.d.Stream(r.device)

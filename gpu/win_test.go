@@ -397,7 +397,7 @@ func TestWinFailures(t *testing.T) {
 	}
 }
 
-// A stream of a buffer is waited for, and waits.
+// An operation waits for what is on the stream of its buffer at the time of the call, and holds up no other one.
 func TestWinStream(t *testing.T) {
 	everyWay(t, 2, func(r rank) {
 		mem := of(r, make([]byte, 1000))
@@ -409,20 +409,30 @@ func TestWinStream(t *testing.T) {
 			s.Hold()
 			s.Launch(func() { r.d.Write(buf.Addr(), message(1000, 2)) })
 			must(w.PutSlice(buf.On(s.Handle()), 1, 0))
+			behind := make(chan struct{})
+			s.Launch(func() { <-behind })
+			for range 2 * copiesMost {
+				must(w.Put([]byte{9}, 0, 0)) // for which room is made by waiting for others
+			}
 			s.Release()
+			must(w.Fence())
+			close(behind)
+		} else {
+			must(w.Fence())
 		}
-		must(w.Fence())
 		if r.Rank() == 1 {
 			same(contents(r, mem), message(1000, 2))
 			s := r.d.Stream(r.device)
 			must(w.Lock(1, mpi.Shared))
+			var before, seen []byte
 			s.Hold()
+			s.Launch(func() { before = r.d.Read(buf.Addr(), 1000) })
 			must(w.GetSlice(buf.On(s.Handle()), 1, 0))
-			var seen []byte
-			s.Launch(func() { seen = r.d.Read(buf.Addr(), 1000) })
 			s.Release()
 			must(w.Unlock(1))
+			s.Launch(func() { seen = r.d.Read(buf.Addr(), 1000) })
 			s.Sync()
+			same(before, message(1000, 1))
 			same(seen, message(1000, 2))
 		} else {
 			must(w.Lock(0, mpi.Shared))

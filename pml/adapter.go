@@ -73,7 +73,7 @@ type reading struct {
 	asked  bool    // of a receive: Handle is to say where to READ from
 	addr   uint64  // likewise: this
 	key    uint64
-	syncs  bool // likewise: it waits for the user's stream before it begins
+	inRTS  bool // likewise: RTS has said it
 	wrote  bool // likewise: the device has not flushed yet what was READ
 	byKey  bool // of a send: the receiver wants to READ
 }
@@ -296,7 +296,7 @@ func (o *deviceOp) offer(p *peer) rendezvous.Region {
 	}
 	g := ad.find(o.b.Memory)
 	// A message that waits for the user's stream may be read when its receiver is told so.
-	if g == nil || !g.known || g.refused || o.b.Ordered || !o.uses(g) {
+	if g == nil || !g.known || g.refused || !o.passed() || !o.uses(g) {
 		return rendezvous.Region{}
 	}
 	return rendezvous.Region{Addr: o.b.Addr, Key: g.key, Len: o.b.Len, OK: true}
@@ -305,20 +305,24 @@ func (o *deviceOp) offer(p *peer) rendezvous.Region {
 // announceDevice is announcePieces of a message in device memory. It reports whether the link has taken the RTS.
 func (ts *transfers) announceDevice(t *transfer) bool {
 	p, r := t.peer, t.r
-	memory := r.pieces.device.offer(p)
+	o := r.pieces.device
+	memory := o.offer(p)
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
 	if p.zcopy != nil {
 		t.snd.EndsAlone()
 	}
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
 	rts.Flags |= p.blocking(r) | wire.Device
+	if !o.passed() {
+		rts.Flags |= wire.Unready
+	}
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
 		if memory.OK {
 			p.offered++
 		}
 		return true
 	}
-	r.pieces.device.unread()
+	o.unread()
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
 	return false
 }
@@ -352,11 +356,10 @@ func (o *deviceOp) sayKey() {
 
 // The receiving end.
 
-// reads begins to READ the message if that is possible. readable: RTS has said where it is. It reports whether
-// something is to come of it.
-func (o *deviceOp) reads(t *transfer, readable bool) bool {
+// reads begins to READ the message if that is possible. It reports whether something is to come of it.
+func (o *deviceOp) reads(t *transfer) bool {
 	ad := o.a.adapter(t.peer)
-	if ad == nil || !readable && !o.share.offered {
+	if ad == nil || !o.reading.inRTS && !o.share.offered {
 		return false
 	}
 	o.reading.addr, o.reading.key = t.rcv.Source.Addr, t.rcv.Source.Key
@@ -365,26 +368,18 @@ func (o *deviceOp) reads(t *transfer, readable bool) bool {
 		case o.over: // its sender has failed
 		case !o.uses(g):
 			o.askMore(t)
-		case readable:
+		case o.reading.inRTS:
 			o.read(t)
 		default:
-			o.reading.asked, o.share.asked = true, true
-			t.peer.sendControl(wire.Header{Kind: wire.HandleReq, Flags: wire.Urgent, ID: o.share.id, Key: t.id,
-				Len: wantsRead})
+			o.reading.asked = true
+			o.request(t, wire.Header{Len: wantsRead})
 		}
 	})
 	return true
 }
 
-// read starts the READ of the whole message: the link cuts it. The user's stream comes before.
+// read starts the READ of the whole message: the link cuts it.
 func (o *deviceOp) read(t *transfer) {
-	if o.b.Ordered && !o.after {
-		o.reading.syncs = true
-		if b := o.a.in.small.take(o); b != nil {
-			o.sync(b)
-		}
-		return
-	}
 	q := &o.reading
 	st, err := t.peer.rma.GetDevice(o.b.Addr, t.rcv.Left(), q.region.local, q.addr, q.key, t.id)
 	switch {

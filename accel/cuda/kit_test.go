@@ -188,15 +188,6 @@ func (s *subject) Hold(stream uint64) func() {
 	return func() { unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 }
 
-func (s *subject) Idle(stream uint64) bool {
-	err := userCall(s.streams[stream], "cuStreamQuery", stream)
-	var e *accel.Error
-	if err != nil && (!errors.As(err, &e) || e.Name != "CUDA_ERROR_NOT_READY") {
-		panic(err)
-	}
-	return err == nil
-}
-
 func (s *subject) HostMemory(tb testing.TB, n int) ([]byte, uint64) {
 	b := must(mapped(n))
 	tb.Cleanup(func() { unix.Munmap(b) })
