@@ -113,6 +113,7 @@ struct knobs {
 	bool wire;  /* ports of one process talk over a socket as well */
 	bool readv; /* may use process_vm_readv */
 	bool dmabuf; /* registers memory of another device */
+	char peermem[256]; /* the library of the GPU whose addresses are registered; empty: none are */
 	bool debug;
 	bool pages; /* regions keep their physical pages: pages.c */
 };
