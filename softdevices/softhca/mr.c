@@ -220,7 +220,7 @@ static struct ibv_mr *register_mapped(struct ibv_pd *pd, int fd, uint64_t offset
 	return pub;
 }
 
-/* Addresses that the CPU may not touch are those of a GPU, perhaps, for which the kernel asks the peer memory modules. */
+/* Addresses that the CPU may not touch may be a GPU's: then the kernel asks the modules for peer memory. */
 static struct ibv_mr *register_address(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
 	struct ibv_mr *pub = register_memory(pd, addr, length, iova, access);

@@ -15,6 +15,8 @@ type Options struct {
 	// TrafficClass of packets over Ethernet: DSCP and ECN bits, which lossless networks go by.
 	TrafficClass int
 	Tags         string // GORUN_TM: auto (or ""), on or off
+	GPUDirect    string // GORUN_GPUDIRECT: auto (or ""), on or off
+	Root         string // has the folder sys; "": /
 	// RegisterFrom is from which length on a message in ordinary memory is registered and read; a shorter one is copied
 	// through buffers that are registered already. 0: measured when the device is opened.
 	RegisterFrom int
@@ -36,6 +38,9 @@ func (o *Options) fill() {
 	}
 	if o.Debug == nil {
 		o.Debug = func(string, ...any) {}
+	}
+	if o.Root == "" {
+		o.Root = "/"
 	}
 	o.Control.Rank, o.Control.Size, o.Control.Protocol = o.Rank, o.Size, controlProtocol
 }
