@@ -184,6 +184,7 @@ ucx: $(GOTESTSUM)  ## the transport over UCX, on this host
 	$(GO) vet -tags ucx ./transport/ucx ./internal/e2e ./cmd/gorun .
 	$(GOTEST) $(SHORT) -tags ucx ./transport/ucx ./internal/join
 	$(GOTEST) $(SHORT) -tags ucx -run 'Info|UCX' ./cmd/gorun ./internal/e2e
+	$(GOTEST) $(SHORT) -tags ucx,cuda -run '^TestJobOverSoftCUDA$$' ./gpu
 	$(GOTEST) -tags ucx -run '^Test[A-Z].*/^ucx$$' .
 	@# The tests that say nothing of UCX, over it.
 	GORUN_TEST_BENEATH=ucx $(GOTEST) -short -tags ucx .

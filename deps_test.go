@@ -182,7 +182,7 @@ const testGraph = `
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	internal/coll                 : internal/join
-	gpu                           : internal/join, transport
+	gpu                           : internal/join, transport, transport/looptag
 	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest,
 	                                transport/verbs, transport/tcp, accel/cuda
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop

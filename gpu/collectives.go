@@ -351,7 +351,7 @@ func (k *call[T]) started(r *mpi.Request, err error) (*mpi.Request, error) {
 	if err != nil {
 		return nil, k.end(err)
 	}
-	door.Through().Collect(r, k.end)
+	door.Through().Collect(r, func(_ int64, err error) error { return k.end(err) })
 	return r, nil
 }
 

@@ -212,7 +212,7 @@ func (of *allocation) left() (*exposure, []*paths) {
 	return nil, nil
 }
 
-// endUse ends all use of an allocation by ranks, unless a window or a collective call has it.
+// endUse ends all use of an allocation by ranks, unless a window, a collective call or a receive has it.
 func (of *allocation) endUse() *mpi.Error {
 	of.settleLeft()
 	exposed.mu.Lock()
@@ -223,7 +223,8 @@ func (of *allocation) endUse() *mpi.Error {
 		}
 	}
 	if of.results.Load() > 0 {
-		return mpierr.New("", mpi.ErrBuffer, "a collective call uses the memory; complete its request with Wait or Test first")
+		return mpierr.New("", mpi.ErrBuffer, "a collective call or a receive uses the memory; complete its request "+
+			"with Wait or Test first")
 	}
 	if of.freed.Swap(true) {
 		return mpierr.New("", mpi.ErrNoMemory, "the memory has been freed already")

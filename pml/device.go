@@ -112,6 +112,10 @@ type copying struct {
 	end    func(error)
 }
 
+// MovesDevices reports whether this engine moves messages in device memory. It does not where it leaves matching to a
+// library.
+func (e *Engine) MovesDevices() bool { return e.direct }
+
 // useAccelerator returns what messages of that driver need. The lock is not held: pinning takes long.
 func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
 	if !e.direct {

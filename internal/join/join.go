@@ -129,6 +129,9 @@ func (c config) newEngine(cfg pml.Config) (*pml.Engine, error) {
 	if c.Log.IsDebug() {
 		cfg.Debug = c.Log.With("rank", cfg.Rank).Debug
 	}
+	if c.Log.IsInfo() {
+		cfg.Info = c.Log.With("rank", cfg.Rank).Info
+	}
 	return pml.New(cfg)
 }
 
