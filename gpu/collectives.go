@@ -318,12 +318,12 @@ func copyOut(b accel.Buffer, to []byte) error {
 	return c.wait()
 }
 
-// store copies the result to the device.
-func (k *call[T]) store() error {
-	if err := k.behind.pass(); err != nil {
+// store copies pinned memory to b when its stream has come to the mark.
+func store(behind *streamMark, b accel.Buffer, from []byte) error {
+	if err := behind.pass(); err != nil {
 		return err
 	}
-	c, err := startCopy(k.to.Driver, k.to.Memory.Device, k.to.Addr, addressOf(k.back), k.to.Len)
+	c, err := startCopy(b.Driver, b.Memory.Device, b.Addr, addressOf(from), b.Len)
 	if err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func (k *call[T]) store() error {
 // call's again even where the call goes on without this rank: package mpi has copied it then.
 func (k *call[T]) end(err error) error {
 	if err == nil && k.back != nil {
-		if failed := k.store(); failed != nil {
+		if failed := store(&k.behind, k.to, k.back); failed != nil {
 			err = k.refused(driverError(k.op, failed))
 		}
 	}

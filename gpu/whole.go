@@ -45,18 +45,25 @@ func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*
 	if bad != nil {
 		return nil, wrong(bad)
 	}
+	behind, err := markOf(b)
+	if err != nil {
+		through.giveBack()
+		return nil, wrong(driverError("", err))
+	}
 	r, err := start(elementsOf[T](through.mem, s.n))
 	if err != nil {
+		behind.drop()
 		through.giveBack()
 		return nil, named(err, op.String())
 	}
 	s.of.results.Add(1)
 	door.Through().Collect(r, func(n int64, err error) error {
 		if n = min(n, b.Len); n > 0 {
-			if failed := store(b.Part(0, n), through.mem[:n]); failed != nil && err == nil {
+			if failed := store(&behind, b.Part(0, n), through.mem[:n]); failed != nil && err == nil {
 				err = wrong(driverError("", failed))
 			}
 		}
+		behind.drop()
 		through.giveBack()
 		s.of.results.Add(-1)
 		return named(err, op.String())

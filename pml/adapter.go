@@ -116,11 +116,10 @@ func (ad *adapter) find(m accel.Memory) *region {
 			return g
 		}
 	}
-	path := ad.paths[m.Device]
-	if path != nil && path.far || !ad.room(m) {
+	if ad.isFar(m.Device) || !ad.room(m) {
 		return nil
 	}
-	g := &region{ad: ad, path: path, m: m, used: ad.a.uses}
+	g := &region{ad: ad, path: ad.paths[m.Device], m: m, used: ad.a.uses}
 	g.from = (m.Base + devicePage - 1) &^ (devicePage - 1)
 	g.n = int64((m.Base+uint64(m.Size))&^(devicePage-1) - g.from)
 	ad.regions = append(ad.regions, g)
@@ -184,6 +183,12 @@ func (ad *adapter) look(device int) *gpuPath {
 	p := &gpuPath{pci: all[device].PCI}
 	p.where, p.far = ad.devices.Near(p.pci)
 	return p
+}
+
+// isFar reports whether a device is known to be too far.
+func (ad *adapter) isFar(device int) bool {
+	path := ad.paths[device]
+	return path != nil && path.far
 }
 
 // adapt has the adapter register the allocation. It returns how the adapter reaches it. Where the driver has no dma-buf
@@ -361,7 +366,10 @@ func (ts *transfers) announceDevice(t *transfer) bool {
 		t.snd.EndsAlone()
 	}
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
-	rts.Flags |= p.blocking(r) | wire.Device
+	rts.Flags |= p.blocking(r)
+	if ad := r.pieces.device.a.adapter(p); ad == nil || !ad.isFar(r.pieces.device.b.Memory.Device) {
+		rts.Flags |= wire.Device // else no answer would help the receiver
+	}
 	if !o.passed() {
 		rts.Flags |= wire.Unready
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -27,6 +28,7 @@ type nicFabric struct {
 	wrong  bool   // READs into device memory fail, half way
 	far    string // the PCI address of a device that is far from all adapters
 	looks  int    // how often Near was called
+	asked  int    // how often receivers have asked for keys
 	keys   map[uint64]nicRegion
 	last   uint64
 	reads  int // how many there were
@@ -147,7 +149,7 @@ func (n *nic) Connect(ctx context.Context, peer int, address []byte) (transport.
 	if err != nil {
 		return nil, err
 	}
-	out := &nicLink{Link: l, caps: *l.Caps()}
+	out := &nicLink{Link: l, f: n.f, caps: *l.Caps()}
 	in := l.Caps().RMA
 	rma := *in
 	rma.Devices = &n.devices
@@ -238,10 +240,21 @@ func (n *nic) move(in *transport.RMA, dst uint64, size int64, local, addr, key u
 
 type nicLink struct {
 	transport.Link
+	f    *nicFabric
 	caps transport.Caps
 }
 
 func (l *nicLink) Caps() *transport.Caps { return &l.caps }
+
+func (l *nicLink) TrySend(h *wire.Header, payload []byte) bool {
+	taken := l.Link.TrySend(h, payload)
+	if taken && h.Kind == wire.HandleReq {
+		l.f.mu.Lock()
+		l.f.asked++
+		l.f.mu.Unlock()
+	}
+	return taken
+}
 
 // Once an allocation has been used by a message, adapters move its messages, from and to memory of each kind, and
 // neither end copies. The receiver's flush comes before its request is done.
@@ -395,9 +408,9 @@ func TestAdapterFar(t *testing.T) {
 			t.Errorf("from device %d to device %d: %d READs", i&1, i>>1&1, n)
 		}
 	}
-	for rank := range 2 {
-		if n := d.procs[rank].Calls("DMABuf"); n != 6 {
-			t.Errorf("rank %d: %d descriptors", rank, n)
+	for rank, want := range []int{6, 4} { // of the near device; a receiver's if the message may be READ
+		if n := d.procs[rank].Calls("DMABuf"); n != want {
+			t.Errorf("rank %d: %d descriptors, want %d", rank, n, want)
 		}
 	}
 	d.left()
@@ -406,6 +419,10 @@ func TestAdapterFar(t *testing.T) {
 		if len(got) != 4 || !strings.Contains(got[i], want) || !strings.Contains(got[i], "this test says so") {
 			t.Fatalf("said: %q", got)
 		}
+	}
+	// For the key of each new allocation of the near device, and once before the sender knew how far the other one is.
+	if d.nics.asked != 4 {
+		t.Errorf("the receiver has asked %d times", d.nics.asked)
 	}
 	if d.nics.looks > 8 { // a rank may look twice at once
 		t.Errorf("%d looks at four pairs", d.nics.looks)

@@ -286,7 +286,7 @@ func TestDeviceStreamOfShort(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.waiting(1, 1)
-		if n := d.e[1].DeviceUsers(to.Driver, to.Memory.ID); n != 1 {
+		if n, _ := d.e[1].DeviceUsers(to.Driver, to.Memory.ID); n != 1 {
 			t.Errorf("%d requests use the buffer", n)
 		}
 		switch how {

@@ -103,7 +103,7 @@ const (
 	Blocking
 	// NoCredit says that an RTS with Blocking would have been eager, if its sender had had the credit.
 	NoCredit
-	// Device says that the payload of an RTS is in device memory, which a receiver on the same host may reach: see
+	// Device says that the payload of an RTS is in device memory, which the receiver, or its adapter, may reach: see
 	// HandleReq.
 	Device
 	// Unready says that the payload of an RTS with Device waits for a stream of its program. A receiver that must take
