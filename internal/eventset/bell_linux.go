@@ -23,7 +23,7 @@ type Bell struct {
 	rung chan struct{} // capacity 1: it has been heard
 
 	mu       sync.Mutex
-	expected uint64 // rings that have not been heard
+	expected uint64    // rings that have not been heard
 	by       time.Time // it rings by itself then; zero: it does not
 	closed   bool
 	over     chan struct{} // closed by the goroutine, which closes the file
