@@ -80,7 +80,6 @@ type accelerators struct {
 	started map[int]int      // how many of them are on the stream of a device
 	streams []*userStream    // that messages wait for
 	since   time.Time        // when one of them has come or gone last
-	later   *time.Timer      // of askLater
 	marks   atomic.Uint64    // number of the last mark
 	aside   int              // calls of beside that go on
 	ended   bool             // finish has been called

@@ -14,7 +14,7 @@ import (
 // has, so that the stream need not wait for them.
 //
 // Nothing on a device waits for a mark, so no device says when the stream has come there. Poll asks, as it asks for the
-// ends of copies; while the rank sleeps a timer wakes it to ask.
+// ends of copies; while the rank sleeps the bell rings for it to ask.
 
 // While messages wait for streams, a rank that sleeps wakes to ask after a part of the time that they have waited.
 const (
@@ -198,17 +198,13 @@ func (o *deviceOp) unreachable() {
 	}
 }
 
-// askLater has a rank that is about to sleep wake to ask for the streams: the later, the longer nothing has happened.
+// askLater has the bell wake a rank that is about to sleep, to ask for the streams: the later, the longer nothing has
+// happened.
 func (a *accelerators) askLater() {
 	if len(a.streams) == 0 {
 		return
 	}
-	d := min(max(time.Since(a.since)/askPart, askFirst), askLast)
-	if a.later == nil {
-		a.later = time.AfterFunc(d, a.e.sleep.Interrupt)
-	} else {
-		a.later.Reset(d)
-	}
+	a.bell.Within(min(max(time.Since(a.since)/askPart, askFirst), askLast))
 }
 
 // leaveStreams is for finish: no operation waits for a stream any more.
@@ -219,8 +215,5 @@ func (a *accelerators) leaveStreams() {
 		o.rest = nil
 		o.r.fails(a.e.closed)
 		o.settle()
-	}
-	if a.later != nil {
-		a.later.Stop()
 	}
 }
