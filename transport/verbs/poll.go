@@ -325,7 +325,10 @@ func (d *Device) endSessions() {
 	}
 	clear(d.ending[len(kept):])
 	d.ending = kept
-	if d.tags.abandoned() {
+	if d.dead.Load() && len(kept) == 0 {
+		for _, s := range d.table.Load().all {
+			s.destroy() // of those too that ended before
+		}
 		d.tags.giveUpList()
 	}
 }

@@ -297,3 +297,24 @@ func TestListOfAFailedDevice(t *testing.T) {
 		}
 	}
 }
+
+// They come back too if another session ended before the device failed.
+func TestListOfAFailedDeviceLater(t *testing.T) {
+	needSoft(t)
+	watchdog(t)
+	hub, _, bad, _, _, _ := three(t, tagsOn)
+	bad.Close()
+	hub.down(2)
+	packed, _ := transport.PackTag(3, 1, 7)
+	buf := make([]byte, eagerMax)
+	if got := hub.tags.post(packed, transport.MaskExact, transport.HostMem(buf), 5); got != transport.PostedDown {
+		t.Fatal(got)
+	}
+	hub.until("the list", func() bool { return hub.tags.ops == 0 })
+	hub.injected("device_fatal")
+	hub.down(1)
+	hub.tags.cancel(5)
+	if p := hub.take(transport.OffloadBack); p.Cookie != 5 {
+		t.Errorf("cookie %d", p.Cookie)
+	}
+}
