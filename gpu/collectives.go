@@ -10,9 +10,14 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// Collective calls. Each is the call of package mpi that has its name, with the same rules and results; the zero Slice
-// stands for nil. All ranks give device memory, or some do and others make the call of package mpi: the calls match. The
-// buffers of one call may be on two devices. An operator is called with memory of the host.
+// Collective calls. Each is the call of package mpi that has its name, with the same rules and results. The zero Slice
+// stands for nil, where a rank has no such buffer; InPlace stands for it where nil means "in place". All ranks give
+// device memory, or some do and others make the call of package mpi: the calls match. The buffers of one call may be on
+// two devices. An operator is called with memory of the host.
+
+// InPlace is given for the buffer that package mpi takes nil for in a call in place, such as the send of an Allreduce:
+// the rank's contribution lies in the other buffer. It is the zero Slice.
+func InPlace[T any]() Slice[T] { return Slice[T]{} }
 
 // Bcast is mpi.Bcast.
 func Bcast[T any](c *mpi.Comm, buf Slice[T], root int) error {
@@ -250,9 +255,9 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	if u&writes != 0 && to.Len > 0 {
 		k.to, k.back = to, received
 	}
-	err := fetch(from, sent)
+	err := copyWhole(from, sent, false)
 	if u&reads != 0 && err == nil {
-		err = fetch(to, received)
+		err = copyWhole(to, received, false)
 	}
 	if err != nil {
 		k.through.giveBack()
@@ -287,38 +292,11 @@ func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.
 	return mem[base : base+from.Len : base+from.Len], mem[at : at+to.Len : at+to.Len], nil
 }
 
-// fetch copies b to pinned memory.
-func fetch(b accel.Buffer, to []byte) error {
-	if b.Len == 0 {
-		return nil
-	}
-	if err := after(b); err != nil {
-		return err
-	}
-	c, err := startCopy(b.Driver, b.Memory.Device, addressOf(to), b.Addr, b.Len)
-	if err != nil {
-		return err
-	}
-	return errors.Join(before(b), c.wait())
-}
-
-// store copies pinned memory to b.
-func store(b accel.Buffer, from []byte) error {
-	if err := after(b); err != nil {
-		return err
-	}
-	c, err := startCopy(b.Driver, b.Memory.Device, b.Addr, addressOf(from), b.Len)
-	if err != nil {
-		return err
-	}
-	return errors.Join(before(b), c.wait())
-}
-
 // end takes the error of the call of package mpi. It copies the result to the device if there is one. The memory is the
 // call's again even where the call goes on without this rank: package mpi has copied it then.
 func (k *call[T]) end(err error) error {
 	if err == nil && k.back != nil {
-		if failed := store(k.to, k.back); failed != nil {
+		if failed := copyWhole(k.to, k.back, true); failed != nil {
 			err = k.refused(driverError(k.op, failed))
 		}
 	}

@@ -23,21 +23,21 @@ func windows(c *mpi.Comm) {
 		w := ok(WinCreate(c, part))
 		must(buf.CopyFrom(message(n, me+10)))
 		must(w.Fence())
-		must(w.Put(message(n, me), next, 0))
-		must(w.PutSlice(buf, next, int64(n)))
+		must(Put(w, message(n, me), next, 0))
+		must(Put(w, buf, next, int64(n)))
 		must(w.Fence())
 		same(host(part.Slice(0, n)), message(n, before))
 		same(host(part.Slice(n, 2*n)), message(n, before+10))
 
 		got := make([]byte, n)
 		must(w.LockAll())
-		must(w.Get(got, before, 0))
-		must(w.GetSlice(buf, before, int64(n)))
+		must(Get(w, got, before, 0))
+		must(Get(w, buf, before, int64(n)))
 		must(w.FlushAll())
 		same(got, message(n, (before+size-1)%size))
 		same(host(buf), message(n, (before+size-1)%size+10))
-		must(mpi.Barrier(c))    // the next rank has got what is there
-		must(w.Put(got, me, 0)) // which the rank makes alone
+		must(mpi.Barrier(c))     // the next rank has got what is there
+		must(Put(w, got, me, 0)) // which the rank makes alone
 		must(w.UnlockAll())
 		must(mpi.Barrier(c))
 		for _, rank := range []int{next, before} {
@@ -53,7 +53,7 @@ func windows(c *mpi.Comm) {
 	for range 50 { // of one allocation
 		w := ok(WinCreate(c, mem))
 		must(w.Lock(next, mpi.Exclusive))
-		must(w.Put(message(10, me), next, int64(10*me)))
+		must(Put(w, message(10, me), next, int64(10*me)))
 		must(w.Unlock(next))
 		must(w.Free())
 		same(host(mem.Slice(10*before, 10*before+10)), message(10, before))
