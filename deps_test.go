@@ -133,6 +133,7 @@ const graph = `
 	benchmarks/*                  : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks          :
 	examples/heat                 : mpi, {gonum.org/v1/plot}
+	examples/train                : mpi, gpu
 	examples/*                    : mpi
 
 	# Tools.
@@ -192,6 +193,7 @@ const testGraph = `
 	launcher                      : internal/settings
 	internal/procs                : internal/cpuset
 	cmd/gorun                     : internal/pmi, internal/wire, internal/frames
+	examples/train                : accel
 	internal/lint                 : internal/settings
 `
 
