@@ -137,7 +137,7 @@ const graph = `
 	examples/*                    : mpi
 
 	# Tools.
-	internal/tools/gpucheck       : accel, accel/cuda
+	internal/tools/gpucheck       : accel, accel/cuda, {golang.org/x/sys}
 	internal/tools/*, internal/lint, internal/guard:
 `
 
