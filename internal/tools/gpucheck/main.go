@@ -12,7 +12,7 @@
 // passed, and a goal is missed.
 //
 // Owns: the parts, their limits, the goals.
-// May call: accel, accel/cuda; as programs the binaries of its folder.
+// May call: accel, accel/cuda, golang.org/x/sys; as programs the binaries of its folder.
 // Never: judge a figure of the software GPU; need the network, a compiler or the go command.
 package main
 
