@@ -150,6 +150,15 @@ func (c *check) keep(cmd command, text string) string {
 	return "\n(all of it: " + path + ")"
 }
 
+// visible is the environment in which a process has the first n of the devices that this one has.
+func visible(n int) string {
+	all := []string{"0", "1"}
+	if set, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
+		all = strings.Split(set, ",")
+	}
+	return "CUDA_VISIBLE_DEVICES=" + strings.Join(all[:min(n, len(all))], ",")
+}
+
 func isProgram(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0

@@ -17,7 +17,8 @@ var ways = []struct {
 func (c *check) correctness() {
 	c.printf("\ncorrectness\n")
 	installed := []string{"GORUN_TEST_GPU=installed"}
-	c.part("accel/cuda: the conformance test of drivers", command{limit: time.Minute, env: installed,
+	// It is written for one device or two.
+	c.part("accel/cuda: the conformance test of drivers", command{limit: time.Minute, env: append(installed, visible(2)),
 		args: []string{"accel-cuda.test", "-test.short", "-test.run=^TestConformance$"}})
 	c.part("gpu: its tests, 3 ranks in one process", command{limit: time.Minute, env: installed,
 		args: []string{"gpu.test", "-test.short", "-test.run=^TestInstalled$"}})

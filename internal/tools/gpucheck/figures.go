@@ -129,10 +129,10 @@ func (c *check) figure(f figure, g goal, err error) {
 	c.printf("%s\n", f.line())
 }
 
-// measure runs a benchmark of two ranks for one size.
+// measure runs a benchmark of two ranks for one size. They share the device that the bare pull is made on.
 func (c *check) measure(m measurement) (float64, error) {
 	words := fmt.Sprintf("%s --time %v --warm-time %v --json -M 2G", m.command, c.each.Seconds(), c.each.Seconds()/2)
-	out, err := c.output(gorun(20*time.Second, m.env, 2, words).as(m.mapped))
+	out, err := c.output(gorun(20*time.Second, append([]string{visible(1)}, m.env...), 2, words).as(m.mapped))
 	if err != nil {
 		return 0, err
 	}

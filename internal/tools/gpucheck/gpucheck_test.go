@@ -144,6 +144,19 @@ func TestCodes(t *testing.T) {
 	}
 }
 
+func TestVisible(t *testing.T) {
+	for _, c := range []struct{ set, one, two string }{{"", "", ""}, {"3", "3", "3"}, {"GPU-5,1,0", "GPU-5", "GPU-5,1"}} {
+		t.Setenv("CUDA_VISIBLE_DEVICES", c.set)
+		if one, two := visible(1), visible(2); one != "CUDA_VISIBLE_DEVICES="+c.one || two != "CUDA_VISIBLE_DEVICES="+c.two {
+			t.Errorf("of %q: %s, %s", c.set, one, two)
+		}
+	}
+	os.Unsetenv("CUDA_VISIBLE_DEVICES") // Setenv puts back what was there
+	if one, two := visible(1), visible(2); one != "CUDA_VISIBLE_DEVICES=0" || two != "CUDA_VISIBLE_DEVICES=0,1" {
+		t.Errorf("not set: %s, %s", one, two)
+	}
+}
+
 func TestAttributes(t *testing.T) {
 	text := "attr: attribute 118 GPU_DIRECT_RDMA_WRITES_ORDERING = 100\nattr: VMM granularity: minimum 1\nx: attribute 1 A = 2\n"
 	if got := attributes(text); len(got) != 1 || got["GPU_DIRECT_RDMA_WRITES_ORDERING"] != "100" {
