@@ -443,7 +443,7 @@ func (o *deviceOp) reach(t *transfer, h *wire.Header, handle []byte) {
 	o.copyFrom(t, b, at)
 }
 
-const notSharedBecause = "messages between devices of this host go through pinned memory: the sender's is not mapped"
+const notSharedBecause = "messages between devices of this host go through pinned memory, not by one copy"
 
 // tellNotShared says once why one copy does not move the messages.
 func (a *accelerators) tellNotShared(why error) {
