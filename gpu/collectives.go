@@ -255,9 +255,9 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	if u&writes != 0 && to.Len > 0 {
 		k.to, k.back = to, received
 	}
-	err := copyWhole(from, sent, false)
+	err := fetch(from, sent)
 	if u&reads != 0 && err == nil {
-		err = copyWhole(to, received, false)
+		err = fetch(to, received)
 	}
 	if err != nil {
 		k.through.giveBack()
@@ -292,11 +292,38 @@ func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.
 	return mem[base : base+from.Len : base+from.Len], mem[at : at+to.Len : at+to.Len], nil
 }
 
+// fetch copies b to pinned memory.
+func fetch(b accel.Buffer, to []byte) error {
+	if b.Len == 0 {
+		return nil
+	}
+	if err := after(b); err != nil {
+		return err
+	}
+	c, err := startCopy(b.Driver, b.Memory.Device, addressOf(to), b.Addr, b.Len)
+	if err != nil {
+		return err
+	}
+	return errors.Join(before(b), c.wait())
+}
+
+// store copies pinned memory to b.
+func store(b accel.Buffer, from []byte) error {
+	if err := after(b); err != nil {
+		return err
+	}
+	c, err := startCopy(b.Driver, b.Memory.Device, b.Addr, addressOf(from), b.Len)
+	if err != nil {
+		return err
+	}
+	return errors.Join(before(b), c.wait())
+}
+
 // end takes the error of the call of package mpi. It copies the result to the device if there is one. The memory is the
 // call's again even where the call goes on without this rank: package mpi has copied it then.
 func (k *call[T]) end(err error) error {
 	if err == nil && k.back != nil {
-		if failed := copyWhole(k.to, k.back, true); failed != nil {
+		if failed := store(k.to, k.back); failed != nil {
 			err = k.refused(driverError(k.op, failed))
 		}
 	}

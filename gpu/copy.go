@@ -113,25 +113,6 @@ func (p *pipe) finish(place int) error {
 
 func (p *pipe) place(i int) []byte { return p.through.mem[int64(i)*p.part : int64(i+1)*p.part] }
 
-// copyWhole copies between b and pinned memory of the same length, in one piece.
-func copyWhole(b accel.Buffer, pinned []byte, toDevice bool) error {
-	if b.Len == 0 {
-		return nil
-	}
-	if err := after(b); err != nil {
-		return err
-	}
-	dst, src := addressOf(pinned), b.Addr
-	if toDevice {
-		dst, src = src, dst
-	}
-	c, err := startCopy(b.Driver, b.Memory.Device, dst, src, b.Len)
-	if err != nil {
-		return err
-	}
-	return errors.Join(before(b), c.wait())
-}
-
 // after lets the copies that follow wait for the stream of b, and before lets the stream wait for those that were
 // started.
 func after(b accel.Buffer) error {

@@ -19,7 +19,7 @@ func TestGPU(t *testing.T) {
 	if err := mpi.RunLocal(3, func(world *mpi.Comm) error { return run(t.Context(), world) }); err != nil {
 		t.Fatal(err)
 	}
-	if driver.Calls("After") < 3*10 || driver.Calls("Copy") < 3*10*4 {
-		t.Errorf("%d copies wait for %d streams", driver.Calls("Copy"), driver.Calls("After"))
+	if n := driver.Calls("Copy"); n < 3*10*4 { // to the device, there and back in Allreduce, and to the host
+		t.Errorf("%d copies", n)
 	}
 }
