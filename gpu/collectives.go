@@ -10,9 +10,14 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// Collective calls. Each is the call of package mpi that has its name, with the same rules and results; the zero Slice
-// stands for nil. All ranks give device memory, or some do and others make the call of package mpi: the calls match. The
-// buffers of one call may be on two devices. An operator is called with memory of the host.
+// Collective calls. Each is the call of package mpi that has its name, with the same rules and results. The zero Slice
+// stands for nil, where a rank has no such buffer; InPlace stands for it where nil means "in place". All ranks give
+// device memory, or some do and others make the call of package mpi: the calls match. The buffers of one call may be on
+// two devices. An operator is called with memory of the host.
+
+// InPlace is given for the buffer that package mpi takes nil for in a call in place, such as the send of an Allreduce:
+// the rank's contribution lies in the other buffer. It is the zero Slice.
+func InPlace[T any]() Slice[T] { return Slice[T]{} }
 
 // Bcast is mpi.Bcast.
 func Bcast[T any](c *mpi.Comm, buf Slice[T], root int) error {

@@ -147,7 +147,7 @@ func TestCollectiveWithHost(t *testing.T) {
 			return
 		}
 		s := of(r, vector(50, r.Rank()))
-		must(Allreduce(r.Comm, Slice[float64]{}, s, mpi.Sum))
+		must(Allreduce(r.Comm, InPlace[float64](), s, mpi.Sum))
 		same(contents(r, s), bytesOf(want))
 		free(s)
 	})
@@ -248,7 +248,7 @@ func TestCollectiveMistakeOfOneRank(t *testing.T) {
 		}
 		says(Bcast(c, part, 0), mpi.ErrCount, "the elements from 2 up to 9")
 		says(Bcast(c, gone, 0), mpi.ErrBuffer, "has been freed")
-		says(waited(Iallreduce(c, Slice[float64]{}, part, mpi.Sum)), mpi.ErrCount, "the elements from 2 up to 9")
+		says(waited(Iallreduce(c, InPlace[float64](), part, mpi.Sum)), mpi.ErrCount, "the elements from 2 up to 9")
 		must(mpi.Barrier(c)) // no rank copies any more
 		if c.Rank() == 1 {
 			p.Fail("Copy", 1)
@@ -323,7 +323,7 @@ func TestOperatorPanics(t *testing.T) {
 	p := useMachine(t, acceltest.Options{})
 	run(t, 2, func(c *mpi.Comm) {
 		s := of(rank{c, p, 0}, vector(4, c.Rank()))
-		err := Allreduce(c, Slice[float64]{}, s, func(_, _ []float64) { panic("no") })
+		err := Allreduce(c, InPlace[float64](), s, func(_, _ []float64) { panic("no") })
 		isError(err, mpi.ErrOp, "gpu.Allreduce")
 		free(s)
 	})

@@ -124,9 +124,9 @@ func overSoftCUDA(t *testing.T, role string, ways map[string]func(*testing.T) []
 
 // job is what each rank does.
 func job(w *mpi.Comm) {
-	local := ok(Local(w))
-	check(local >= 0 && local < 2, "device %d of 2", local)
-	device, size, me := w.Rank()%2, w.Size(), w.Rank()
+	local, devices := ok(Local(w)), len(ok(Devices()))
+	check(local >= 0 && local < devices, "device %d of %d", local, devices)
+	device, other, size, me := w.Rank()%devices, (w.Rank()+1)%devices, w.Size(), w.Rank()
 	next, before := (me+1)%size, (me+size-1)%size
 	host := func(s Slice[byte]) []byte {
 		b := make([]byte, s.Len())
@@ -139,7 +139,7 @@ func job(w *mpi.Comm) {
 		ok(Sendrecv(w, out, next, n, in, before, n))
 		same(host(in), message(size, before))
 
-		sum, small := ok(Alloc[byte](1-device, size)), make([]byte, 77)
+		sum, small := ok(Alloc[byte](other, size)), make([]byte, 77)
 		must(mpi.WaitAll(ok(Irecv(w, in, next, n)), ok(mpi.Irecv(w, small, next, n+50)),
 			ok(Iallreduce(w, out, sum, mpi.BitXor)), ok(mpi.Isend(w, message(77, me), before, n+50)),
 			ok(Isend(w, out, before, n))))

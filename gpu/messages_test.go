@@ -531,7 +531,7 @@ func TestFreeInUse(t *testing.T) {
 		inUse()
 		must(req.Cancel())
 		ok(req.Wait())
-		req = ok(Iallreduce(c, Slice[int64]{}, s, mpi.Sum))
+		req = ok(Iallreduce(c, InPlace[int64](), s, mpi.Sum))
 		inUse()
 		ok(req.Wait())
 		must(mpi.Barrier(c))

@@ -86,9 +86,10 @@ type accelerators struct {
 	using   map[uint64]int   // how many requests that have not ended use an allocation, by its ID
 	over    chan struct{}    // closed when no copy and no idle region is left after that
 
-	lastLent uint64 // number of what was lent last
-	uses     uint64 // messages that have been lent, or that an adapter was to move, ever
-	forgets  []forgetter
+	notShared bool   // the log has the reason why memory is not shared with a rank of this host
+	lastLent  uint64 // number of what was lent last
+	uses      uint64 // messages that have been lent, or that an adapter was to move, ever
+	forgets   []forgetter
 
 	adapters []*adapter
 	full     []*deviceOp // receives whose link had no room for their READ

@@ -221,6 +221,7 @@ func (o *deviceOp) answer() {
 			switch t := o.r.transfer; {
 			case o.over || t == nil || t.failed != nil:
 			case err != nil || offset < 0 || len(handle) == 0 || len(handle) > handleMost || offset > math.MaxInt64-m.Size:
+				o.a.tellNotShared(err)
 				o.refuse()
 			default:
 				if l := s.find(m.ID); l != nil { // another message has been faster
@@ -405,8 +406,21 @@ func (o *deviceOp) reach(t *transfer, h *wire.Header, handle []byte) {
 	o.copyFrom(t, b, at)
 }
 
+const notSharedBecause = "messages between devices of this host go through pinned memory, not by one copy"
+
+// tellNotShared says once why one copy does not move the messages.
+func (a *accelerators) tellNotShared(why error) {
+	if debug := a.e.cfg.Debug; debug != nil && !a.notShared {
+		a.notShared = true
+		debug(notSharedBecause, "because", why)
+	}
+}
+
 // hasOpened is called when Open has answered.
 func (a *accelerators) hasOpened(b *borrowed, device int, at *opened, addr uint64, err error) {
+	if err != nil {
+		a.tellNotShared(err)
+	}
 	at.addr, at.err, at.known = addr, err, true
 	waiting := at.waiting
 	at.waiting = nil

@@ -1,4 +1,4 @@
-//go:build cuda && linux
+//go:build linux
 
 #define _GNU_SOURCE
 #include "shim.h"
