@@ -183,7 +183,7 @@ const testGraph = `
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	internal/coll                 : internal/join
-	gpu                           : internal/join, transport, transport/looptag
+	gpu                           : internal/join, transport, transport/looptag, transport/loop, transport/faulty
 	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest,
 	                                transport/verbs, transport/tcp, accel/cuda
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop

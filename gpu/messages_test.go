@@ -556,16 +556,16 @@ func TestFreeOtherDriver(t *testing.T) {
 			must(mpi.Barrier(c))
 			return
 		}
-		to, stream, before := alloc[byte](r, 1000), r.d.Stream(0), r.d.Calls("Copy")
-		stream.Hold()
-		in, out := ok(Irecv(c, to, 1, 0)), ok(Isend(c, s.On(stream.Handle()), 1, 0))
-		for r.d.Calls("Copy") == before { // the copy from s, which waits for the stream
+		to, copies, before := alloc[byte](r, 1000), r.d.Copies(0), r.d.Calls("Copy")
+		copies.Hold()
+		in, out := ok(Irecv(c, to, 1, 0)), ok(Isend(c, s, 1, 0))
+		for r.d.Calls("Copy") == before { // the copy from s, which takes long
 			_, _, err := in.Test()
 			must(err)
 		}
 		must(mpi.Barrier(c))
 		must(mpi.Barrier(c)) // the other rank has freed its memory
-		stream.Release()
+		copies.Release()
 		must(mpi.WaitAll(in, out))
 		free(s, to)
 	})

@@ -591,7 +591,8 @@ func (e *Engine) ForgetDevice(m accel.Memory) error {
 	return err
 }
 
-// DeviceUsers is how many requests that are not over use an allocation of d. has: there have been messages in memory of d.
+// DeviceUsers is how many requests that have not ended use an allocation of d. has: there have been messages in memory
+// of d.
 func (e *Engine) DeviceUsers(d accel.Driver, id uint64) (n int, has bool) {
 	e.lock()
 	defer e.unlock()
