@@ -137,10 +137,10 @@ func (s *search) look(name string) error {
 }
 
 // bonded returns a port of the same network device, "" if there is none. The ports of a bond (LAG) send by either cable
-// as the bond decides, so they count as one.
+// as the bond decides, so they count as one. Soft-RoCE over the network device of an adapter is no port of a bond.
 func (s *search) bonded(at *port) string {
 	for _, c := range s.found {
-		if at.net != "" && c.at.net == at.net {
+		if at.net != "" && c.at.net == at.net && c.at.hosted == at.hosted {
 			return fmt.Sprintf("%s:%d", c.at.device, c.at.number)
 		}
 	}

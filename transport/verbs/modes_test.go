@@ -280,13 +280,18 @@ func TestOneFabric(t *testing.T) {
 	}
 }
 
-// The ports of a bond count as one: the first.
+// The ports of a bond count as one: the first. Soft-RoCE over the network device of an adapter is no port of a bond,
+// whichever of the two libibverbs lists first.
 func TestBond(t *testing.T) {
 	s := search{found: []candidate{{at: port{device: "mlx5_0", number: 1, net: "bond0"}}, {at: port{device: "mlx5_2"}}}}
 	for net, want := range map[string]string{"bond0": "mlx5_0:1", "eth1": "", "": ""} {
 		if got := s.bonded(&port{device: "mlx5_1", number: 1, net: net}); got != want {
 			t.Errorf("a port of %q is of the bond of %q, want %q", net, got, want)
 		}
+	}
+	s = search{found: []candidate{{at: port{device: "rxe0", number: 1, net: "eth0", hosted: true}}}}
+	if got := s.bonded(&port{device: "mlx5_0", number: 1, net: "eth0"}); got != "" {
+		t.Errorf("the adapter is left out for %s", got)
 	}
 }
 

@@ -259,6 +259,7 @@ func (d *Device) takeNotices() {
 	for _, s := range lost {
 		d.fail(s, s.err, false)
 	}
+	d.tags.giveUpList() // if no session was left when the device failed, none ends
 }
 
 // fail ends a session: the queue pair goes into the error state, its requests are flushed, and when the device has
@@ -300,6 +301,7 @@ func (d *Device) failAll(err error) {
 	for _, s := range all {
 		d.fail(s, err, true)
 	}
+	d.tags.giveUpList()
 }
 
 // endSessions tells of those whose requests are all back, and for which the device moves no message any more. Nothing
@@ -325,9 +327,7 @@ func (d *Device) endSessions() {
 	}
 	clear(d.ending[len(kept):])
 	d.ending = kept
-	if d.tags.abandoned() {
-		d.tags.giveUpList()
-	}
+	d.tags.giveUpList()
 }
 
 // destroyed takes the requests of a queue pair from a device that does not give them back.
