@@ -253,7 +253,7 @@ func TestFanOfDevices(t *testing.T) {
 }
 
 // Ranks share out the ports of one fabric only. What is slow, of another link layer or subnet, or software comes last,
-// however near it is.
+// however near it is, and whatever is listed first.
 func TestOneFabric(t *testing.T) {
 	ib := func(device string, rate int, prefix byte) port {
 		return port{device: device, number: 1, layer: layerInfiniBand, rate: rate, gid: [16]byte{prefix}}
@@ -265,6 +265,12 @@ func TestOneFabric(t *testing.T) {
 		{at: ib("a", 200000, 1), far: 20},
 		{at: ib("storage", 200000, 2), far: 10},
 		{at: ib("b", 200000, 1), far: 20},
+	}
+	for _, other := range []candidate{{at: port{device: "eth2", layer: layerEthernet, rate: 200000}, far: 10},
+		{at: ib("storage", 200000, 2), far: 10}} {
+		if c := order(append([]candidate{other}, all...), 0)[0]; c.at.device != "a" {
+			t.Errorf("where %s is listed first, %s is", other.at.device, c.at.device)
+		}
 	}
 	for local, want := range []string{"a b", "b a", "a b"} {
 		var got []string
