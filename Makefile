@@ -169,7 +169,7 @@ ifndef SHORT
 	SOFTHCA_MODE=mlx5 $(GOTEST) -short -tags verbs -run '^Test[A-Z].*/^verbs-tags$$' .
 	$(GOTEST) -tags verbs -race -short ./transport/verbs
 	$(GOTEST) -tags cuda -race -short ./accel/cuda
-	$(GOTEST) -tags cuda -run '^Test(Devices|Whole)$$' ./benchmarks ./internal/tools/gpucheck
+	$(GOTEST) -tags cuda -run '^Test(Devices|Whole|TrainOnSoftwareGPU)$$' ./benchmarks ./internal/tools/gpucheck ./examples
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
 	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs GORUN_TM=on bin/verbs/gorun -n 4 bin/verbs/stress -time 10s
@@ -184,6 +184,7 @@ ucx: $(GOTESTSUM)  ## the transport over UCX, on this host
 	$(GO) vet -tags ucx ./transport/ucx ./internal/e2e ./cmd/gorun .
 	$(GOTEST) $(SHORT) -tags ucx ./transport/ucx ./internal/join
 	$(GOTEST) $(SHORT) -tags ucx -run 'Info|UCX' ./cmd/gorun ./internal/e2e
+	$(GOTEST) $(SHORT) -tags ucx,cuda -run '^TestJobOverSoftCUDA$$' ./gpu
 	$(GOTEST) -tags ucx -run '^Test[A-Z].*/^ucx$$' .
 	@# The tests that say nothing of UCX, over it.
 	GORUN_TEST_BENEATH=ucx $(GOTEST) -short -tags ucx .

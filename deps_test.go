@@ -135,10 +135,11 @@ const graph = `
 	benchmarks/*                  : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks          :
 	examples/heat                 : mpi, {gonum.org/v1/plot}
+	examples/train                : mpi, gpu
 	examples/*                    : mpi
 
 	# Tools.
-	internal/tools/gpucheck       : accel, accel/cuda
+	internal/tools/gpucheck       : accel, accel/cuda, {golang.org/x/sys}
 	internal/tools/*, internal/lint, internal/guard:
 `
 
@@ -182,7 +183,7 @@ const testGraph = `
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	internal/coll                 : internal/join
-	gpu                           : internal/join, transport
+	gpu                           : internal/join, transport, transport/looptag
 	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest,
 	                                transport/verbs, transport/tcp, accel/cuda
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop
@@ -194,6 +195,7 @@ const testGraph = `
 	launcher                      : internal/settings
 	internal/procs                : internal/cpuset
 	cmd/gorun                     : internal/pmi, internal/wire, internal/frames
+	examples/train                : accel
 	internal/lint                 : internal/settings
 `
 

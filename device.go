@@ -122,8 +122,17 @@ func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) err
 	return c.mistaken(way, err)
 }
 
+// MovesHostOnly implements door.Mpi.
+func (deviceDoor) MovesHostOnly(commOrMessage any) bool {
+	c, _ := commOrMessage.(*Comm)
+	if m, ok := commOrMessage.(*Message); ok && m != nil {
+		c = m.comm
+	}
+	return c != nil && c.commState != nil && c.group.Engine != nil && !c.group.Engine.MovesDevices()
+}
+
 // Collect implements door.Mpi.
-func (deviceDoor) Collect(request any, f func(error) error) {
+func (deviceDoor) Collect(request any, f func(int64, error) error) {
 	r := request.(*Request)
 	landingsOpen.Add(1)
 	r.comm = &Comm{commState: r.comm.commState, ctx: r.comm.ctx, landing: &landing{collect: f}}

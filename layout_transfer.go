@@ -247,7 +247,7 @@ type landing struct {
 	base, packed []byte
 	done         int64 // bytes, from the beginning, that are in base and not in packed; the engine's, as packed
 
-	collect func(error) error // not nil: there is no layout, and this gets the call's error; see door.Mpi
+	collect func(int64, error) error // not nil: there is no layout, and this gets the call's result; see door.Mpi
 }
 
 // Unpack implements pml.Unpacker: what follows on the part before goes straight to base.
@@ -283,7 +283,7 @@ func (l *landing) result(call *callInfo, st pml.Status, err error) (Status, erro
 	}
 	landingsOpen.Add(-1)
 	s, err := call.result(st, err)
-	return s, l.collect(err)
+	return s, l.collect(s.Bytes, err)
 }
 
 // mustMove: the layout has been checked against its buffer.

@@ -22,16 +22,17 @@ type Driver interface {
 	// Copy starts a copy of n bytes, n > 0, on the library's stream of device, after what was started there before.
 	// Neither range is touched when Done has said so. An error means that nothing was started.
 	Copy(device int, dst, src uint64, n int64) (Event, error)
-	// Done reports whether the copy has ended, and how. Once it has, ev is no event any more.
+	// Mark marks the place on the user's stream where it is now: the event ends when all has ended that was put there
+	// before. Nothing of the library waits for it on a stream, so that work of the user that stands still holds up
+	// nothing else. Mark blocks while the user's stream is full.
+	Mark(device int, stream uint64) (Event, error)
+	// Done reports whether the copy, or what was marked, has ended, and how. Once it has, ev is no event any more.
 	Done(device int, ev Event) (bool, error)
+	// Drop gives up an event of Mark of which Done has not said that it has ended.
+	Drop(device int, ev Event)
 	// Notify writes 1 into the eventfd fd when everything that was started on the library's stream of device has ended.
 	// It is for a caller that is about to sleep.
 	Notify(device int, fd int) error
-	// After lets the copies that are started on the library's stream of device from now on wait for what is on the
-	// user's stream now.
-	After(device int, stream uint64) error
-	// Before lets what is put on the user's stream from now on wait for the copies that were started before.
-	Before(device int, stream uint64) error
 
 	// Export returns what Open in another process of this host needs to reach the allocation that m lies in, and where
 	// m begins in it. Memory that cannot be handed out is ErrNotShared. The handle is as good as the allocation lives.
@@ -93,8 +94,8 @@ type Buffer struct {
 	Memory Memory // the allocation that it lies in
 	Addr   uint64
 	Len    int64 // bytes. Memory.Base <= Addr, Addr+Len <= Memory.Base+Memory.Size
-	// Stream is the user's: a copy waits for what is on it, and it waits for copies into the buffer. Meaningful if
-	// Ordered.
+	// Stream is the user's: a copy of the buffer begins when all has ended that was on it at the time of the call.
+	// Meaningful if Ordered.
 	Stream  uint64
 	Ordered bool
 }
@@ -108,5 +109,5 @@ func (b Buffer) Part(off, n int64) Buffer {
 	return b
 }
 
-// Event is the end of one copy.
+// Event is the end of one copy, or of what was on a stream. 0 is none.
 type Event uint64

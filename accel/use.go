@@ -15,6 +15,6 @@ func InUse() (Driver, error) {
 	if d := inUse.Load(); d != nil {
 		return *d, nil
 	}
-	return nil, fmt.Errorf("%w: this program was built without the tag cuda; build it with CGO_ENABLED=1 and -tags cuda",
-		ErrNoDriver)
+	return nil, fmt.Errorf("%w: this program was built without cgo; build it on Linux with a C compiler (Debian: apt-get "+
+		"install gcc libc6-dev) by CGO_ENABLED=1 go build", ErrNoDriver)
 }

@@ -6,7 +6,7 @@
 //	goroutines    many goroutines on one communicator, ended by a context
 //	heat          a domain divided over the ranks, halo exchange hidden behind the computation, a picture
 //	cg            linear equations by conjugate gradients: halos, and scalar products by Allreduce
-//	train         a neural network trained on shares of the samples; Allreduce adds the gradients
+//	train         a neural network trained on shares of the samples; Allreduce adds the gradients, also in GPU memory
 //	matmul        a product of matrices on a grid of ranks: Cart, CartSub, Bcast along rows and columns
 //	samplesort    keys sorted over all ranks: Allgather of samples, Alltoallv of the keys
 //	queue         a work queue without a master: FetchOp on a window
@@ -17,6 +17,6 @@
 // each of them with 1, 2, 3, 4, 6 and 8. The last seven check their own answers, and fail if these are wrong.
 //
 //	Owns:     nothing
-//	May call: mpi, the standard library; heat draws with gonum/plot
-//	Never:    use a package of this module except mpi
+//	May call: mpi, the standard library; train calls mpi/gpu; heat draws with gonum/plot
+//	Never:    use a package of this module except mpi and mpi/gpu
 package examples

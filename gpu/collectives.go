@@ -10,9 +10,14 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// Collective calls. Each is the call of package mpi that has its name, with the same rules and results; the zero Slice
-// stands for nil. All ranks give device memory, or some do and others make the call of package mpi: the calls match. The
-// buffers of one call may be on two devices. An operator is called with memory of the host.
+// Collective calls. Each is the call of package mpi that has its name, with the same rules and results. The zero Slice
+// stands for nil, where a rank has no such buffer; InPlace stands for it where nil means "in place". All ranks give
+// device memory, or some do and others make the call of package mpi: the calls match. The buffers of one call may be on
+// two devices. An operator is called with memory of the host.
+
+// InPlace is given for the buffer that package mpi takes nil for in a call in place, such as the send of an Allreduce:
+// the rank's contribution lies in the other buffer. It is the zero Slice.
+func InPlace[T any]() Slice[T] { return Slice[T]{} }
 
 // Bcast is mpi.Bcast.
 func Bcast[T any](c *mpi.Comm, buf Slice[T], root int) error {
@@ -220,6 +225,7 @@ type call[T any] struct {
 	to         accel.Buffer // where recv goes at the end
 	into       *allocation  // of to, which counts the call; nil: nothing goes there
 	back       []byte       // recv, if it goes to a device
+	behind     streamMark   // of the stream of to: the result is copied when the stream has come there
 }
 
 // begin copies the call's buffers to the host. Device buffers that share memory share it there too, so that package mpi
@@ -250,9 +256,19 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	if u&writes != 0 && to.Len > 0 {
 		k.to, k.back = to, received
 	}
-	err := fetch(from, sent)
+	behind, err := markOf(to)
+	if err == nil {
+		err = fetch(from, sent)
+	}
 	if u&reads != 0 && err == nil {
-		err = fetch(to, received)
+		if err = behind.pass(); err == nil {
+			err = copyOut(to, received)
+		}
+	}
+	if err == nil && k.back != nil {
+		k.behind = behind
+	} else {
+		behind.drop()
 	}
 	if err != nil {
 		k.through.giveBack()
@@ -287,41 +303,47 @@ func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.
 	return mem[base : base+from.Len : base+from.Len], mem[at : at+to.Len : at+to.Len], nil
 }
 
-// fetch copies b to pinned memory.
+// fetch copies b to pinned memory when its stream has come to where it is now.
 func fetch(b accel.Buffer, to []byte) error {
+	if err := ready(b); err != nil {
+		return err
+	}
+	return copyOut(b, to)
+}
+
+// copyOut copies b to pinned memory.
+func copyOut(b accel.Buffer, to []byte) error {
 	if b.Len == 0 {
 		return nil
-	}
-	if err := after(b); err != nil {
-		return err
 	}
 	c, err := startCopy(b.Driver, b.Memory.Device, addressOf(to), b.Addr, b.Len)
 	if err != nil {
 		return err
 	}
-	return errors.Join(before(b), c.wait())
+	return c.wait()
 }
 
-// store copies pinned memory to b.
-func store(b accel.Buffer, from []byte) error {
-	if err := after(b); err != nil {
+// store copies pinned memory to b when its stream has come to the mark.
+func store(behind *streamMark, b accel.Buffer, from []byte) error {
+	if err := behind.pass(); err != nil {
 		return err
 	}
 	c, err := startCopy(b.Driver, b.Memory.Device, b.Addr, addressOf(from), b.Len)
 	if err != nil {
 		return err
 	}
-	return errors.Join(before(b), c.wait())
+	return c.wait()
 }
 
 // end takes the error of the call of package mpi. It copies the result to the device if there is one. The memory is the
 // call's again even where the call goes on without this rank: package mpi has copied it then.
 func (k *call[T]) end(err error) error {
 	if err == nil && k.back != nil {
-		if failed := store(k.to, k.back); failed != nil {
+		if failed := store(&k.behind, k.to, k.back); failed != nil {
 			err = k.refused(driverError(k.op, failed))
 		}
 	}
+	k.behind.drop()
 	k.through.giveBack()
 	if k.into != nil {
 		k.into.results.Add(-1)
@@ -334,7 +356,7 @@ func (k *call[T]) started(r *mpi.Request, err error) (*mpi.Request, error) {
 	if err != nil {
 		return nil, k.end(err)
 	}
-	door.Through().Collect(r, k.end)
+	door.Through().Collect(r, func(_ int64, err error) error { return k.end(err) })
 	return r, nil
 }
 

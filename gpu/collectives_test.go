@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
@@ -146,7 +147,7 @@ func TestCollectiveWithHost(t *testing.T) {
 			return
 		}
 		s := of(r, vector(50, r.Rank()))
-		must(Allreduce(r.Comm, Slice[float64]{}, s, mpi.Sum))
+		must(Allreduce(r.Comm, InPlace[float64](), s, mpi.Sum))
 		same(contents(r, s), bytesOf(want))
 		free(s)
 	})
@@ -247,7 +248,7 @@ func TestCollectiveMistakeOfOneRank(t *testing.T) {
 		}
 		says(Bcast(c, part, 0), mpi.ErrCount, "the elements from 2 up to 9")
 		says(Bcast(c, gone, 0), mpi.ErrBuffer, "has been freed")
-		says(waited(Iallreduce(c, Slice[float64]{}, part, mpi.Sum)), mpi.ErrCount, "the elements from 2 up to 9")
+		says(waited(Iallreduce(c, InPlace[float64](), part, mpi.Sum)), mpi.ErrCount, "the elements from 2 up to 9")
 		must(mpi.Barrier(c)) // no rank copies any more
 		if c.Rank() == 1 {
 			p.Fail("Copy", 1)
@@ -322,29 +323,48 @@ func TestOperatorPanics(t *testing.T) {
 	p := useMachine(t, acceltest.Options{})
 	run(t, 2, func(c *mpi.Comm) {
 		s := of(rank{c, p, 0}, vector(4, c.Rank()))
-		err := Allreduce(c, Slice[float64]{}, s, func(_, _ []float64) { panic("no") })
+		err := Allreduce(c, InPlace[float64](), s, func(_, _ []float64) { panic("no") })
 		isError(err, mpi.ErrOp, "gpu.Allreduce")
 		free(s)
 	})
 }
 
-// A collective call on device memory orders its copies with the stream.
+// A collective call on device memory waits for what is on its streams at the time of the call: for what writes its
+// contribution, for what reads where its result goes, and not for what comes later.
 func TestCollectiveWithStream(t *testing.T) {
 	p := useMachine(t, acceltest.Options{})
 	stream := p.Stream(0)
 	run(t, 1, func(c *mpi.Comm) {
 		s, d := ok(Alloc[byte](0, 6)), ok(Alloc[byte](0, 6))
+		old, seen := contents(rank{c, p, 0}, d), []byte(nil)
 		stream.Hold()
 		stream.Launch(func() { p.Write(s.Addr(), []byte("kernel")) })
-		copies := p.Calls("Copy")
+		stream.Launch(func() { seen = p.Read(d.Addr(), 6) })
+		marks := p.Calls("Mark")
 		done := make(chan error)
 		go func() { done <- Allreduce(c, s.On(stream.Handle()), d.On(stream.Handle()), mpi.Max) }()
-		for p.Calls("Copy") == copies {
+		for p.Calls("Mark") < marks+2 {
+			time.Sleep(10 * time.Microsecond)
 		}
+		behind := make(chan struct{})
+		stream.Launch(func() { <-behind })
 		stream.Release()
 		must(<-done)
 		check(string(contents(rank{c, p, 0}, d)) == "kernel", "got %q", contents(rank{c, p, 0}, d))
+		close(behind)
 		stream.Sync()
+		same(seen, old)
+		q := ok(Iallreduce(c, s, d.On(stream.Handle()), mpi.Max))
+		stream.Hold()
+		ok(q.Wait())
+		stream.Release()
+		// Neither a call that fails nor one whose result goes nowhere leaves its mark.
+		isError(Allreduce(c, s, d.Slice(0, 5).On(stream.Handle()), mpi.Max), mpi.ErrCount, "gpu.Allreduce")
+		must(Bcast(c, d.On(stream.Handle()), 0))
+		p.Fail("Copy", 1)
+		isError(Allreduce(c, s.On(stream.Handle()), d.On(stream.Handle()), mpi.Max), mpi.ErrDevice, "gpu.Allreduce")
+		p.Fail("MarkEnd", 2)
+		isError(Allreduce(c, s.On(stream.Handle()), d.On(stream.Handle()), mpi.Max), mpi.ErrDevice, "of On")
 		free(s, d)
 	})
 }

@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel"
@@ -62,16 +61,13 @@ type pipe struct {
 }
 
 func (p *pipe) run() error {
-	err := after(p.b)
+	err := ready(p.b)
 	place := 0
 	for off := int64(0); err == nil && off < p.b.Len; off += p.part {
 		if err = p.finish(place); err == nil {
 			err = p.start(place, off)
 		}
 		place = (place + 1) % chunks
-	}
-	if err == nil {
-		err = before(p.b)
 	}
 	for range chunks { // in the order in which they were started
 		err = errors.Join(err, p.finish(place))
@@ -112,27 +108,3 @@ func (p *pipe) finish(place int) error {
 }
 
 func (p *pipe) place(i int) []byte { return p.through.mem[int64(i)*p.part : int64(i+1)*p.part] }
-
-// after lets the copies that follow wait for the stream of b, and before lets the stream wait for those that were
-// started.
-func after(b accel.Buffer) error {
-	if !b.Ordered {
-		return nil
-	}
-	return streamError("waiting for", b, b.Driver.After(b.Memory.Device, b.Stream))
-}
-
-func before(b accel.Buffer) error {
-	if !b.Ordered {
-		return nil
-	}
-	return streamError("making wait", b, b.Driver.Before(b.Memory.Device, b.Stream))
-}
-
-// streamError names the stream that On was given.
-func streamError(what string, b accel.Buffer, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s the stream %#x of On: %w", what, b.Stream, err)
-}

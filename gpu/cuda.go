@@ -1,4 +1,4 @@
-//go:build cuda && linux && cgo
+//go:build linux && cgo
 
 package gpu
 

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -39,6 +41,9 @@ var jobWays = map[string]func(*testing.T) []string{
 	"shm": func(*testing.T) []string { return nil },
 	"tcp": func(*testing.T) []string { return nil },
 }
+
+// jobSays is what the log has to say of a transport.
+var jobSays = map[string]string{}
 
 // Ranks that are processes make calls of all kinds by the driver of CUDA, over a software GPU: within a host through
 // shared memory and memory that they map of each other, by TCP, and by a software adapter.
@@ -103,8 +108,9 @@ func overSoftCUDA(t *testing.T, role string, ways map[string]func(*testing.T) []
 				"GORUN_TRANSPORTS="+transports, proc.RoleVar+"="+role)
 			cmd.Env = append(cmd.Env, env(t)...)
 			out, err := cmd.CombinedOutput()
-			if err != nil || !bytes.Contains(out, []byte("all is well")) {
-				t.Fatalf("%v\n%s", err, out)
+			if err != nil || !bytes.Contains(out, []byte("all is well")) ||
+				!bytes.Contains(out, []byte(jobSays[transports])) {
+				t.Fatalf("%v; want %q\n%s", err, jobSays[transports], out)
 			}
 			for _, line := range left() {
 				// The driver keeps its streams and events, one and a pool for each device.
@@ -118,9 +124,9 @@ func overSoftCUDA(t *testing.T, role string, ways map[string]func(*testing.T) []
 
 // job is what each rank does.
 func job(w *mpi.Comm) {
-	local := ok(Local(w))
-	check(local >= 0 && local < 2, "device %d of 2", local)
-	device, size, me := w.Rank()%2, w.Size(), w.Rank()
+	local, devices := ok(Local(w)), len(ok(Devices()))
+	check(local >= 0 && local < devices, "device %d of %d", local, devices)
+	device, other, size, me := w.Rank()%devices, (w.Rank()+1)%devices, w.Size(), w.Rank()
 	next, before := (me+1)%size, (me+size-1)%size
 	host := func(s Slice[byte]) []byte {
 		b := make([]byte, s.Len())
@@ -133,7 +139,7 @@ func job(w *mpi.Comm) {
 		ok(Sendrecv(w, out, next, n, in, before, n))
 		same(host(in), message(size, before))
 
-		sum, small := ok(Alloc[byte](1-device, size)), make([]byte, 77)
+		sum, small := ok(Alloc[byte](other, size)), make([]byte, 77)
 		must(mpi.WaitAll(ok(Irecv(w, in, next, n)), ok(mpi.Irecv(w, small, next, n+50)),
 			ok(Iallreduce(w, out, sum, mpi.BitXor)), ok(mpi.Isend(w, message(77, me), before, n+50)),
 			ok(Isend(w, out, before, n))))
@@ -147,11 +153,36 @@ func job(w *mpi.Comm) {
 		for round := range 3 {
 			must(out.CopyFrom(message(size, me+round)))
 			must(mpi.StartAll(send, recv))
+			if os.Getenv("GORUN_TRANSPORTS") == "ucx" && size > 0 {
+				for _, r := range []*mpi.Request{send, recv} {
+					_, err := r.Wait()
+					check(errors.Is(err, mpi.ErrUnavailable), "a persistent request over ucx: %v", err)
+				}
+				continue
+			}
 			must(mpi.WaitAll(send, recv))
 			same(host(in), message(size, before+round))
 		}
 		must(send.Free())
 		must(recv.Free())
+
+		// A matched probe; into more than there is, and into less.
+		if me == 0 && size > 100 {
+			must(Ssend(w, out, 1, n))
+			must(Send(w, out, 1, n))
+		} else if me == 1 && size > 100 {
+			must(sum.CopyFrom(message(size, 99)))
+			m, _, err := mpi.Mprobe(w, 0, n)
+			must(err)
+			st := ok(Mrecv(m, sum))
+			check(st.Bytes == int64(size), "%d bytes of %d", st.Bytes, size)
+			same(host(sum), message(size, 2))
+			part := sum.Slice(0, 50)
+			must(sum.CopyFrom(message(size, 99)))
+			_, err = Recv(w, part, 0, n)
+			check(errors.Is(err, mpi.ErrTruncate), "a message that is too long: %v", err)
+			same(host(sum)[50:], message(size, 99)[50:])
+		}
 
 		// One side is the host.
 		if me == 0 {

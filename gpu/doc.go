@@ -3,20 +3,23 @@
 //
 //	x, err := gpu.Wrap[float32](ptr, n) // memory of any CUDA package, by its address
 //	err = gpu.Send(world, x, 1, 0)
-//	err = gpu.Allreduce(world, gpu.Slice[float32]{}, x, mpi.Sum) // in place: the zero Slice stands for nil
+//	err = gpu.Allreduce(world, gpu.InPlace[float32](), x, mpi.Sum)
 //
-// A program that uses it with CUDA is built with CGO_ENABLED=1 and -tags cuda; without the tag every call that needs a
-// device is mpi.ErrUnavailable. The driver is started by the first call that needs it.
+// A program that uses it is built on Linux with cgo, which needs a C compiler and nothing of NVIDIA's. Without cgo every
+// call that needs a device is mpi.ErrUnavailable. The first call that needs the driver opens it.
 //
 // A buffer must be ready: work of the program's streams that writes what is sent, or reads what is received into, has
 // ended when the call is made. [Slice.On] names a stream instead, and the library waits for it. Work that is started after
 // the call has returned, or after the request has been collected, sees the result.
 //
+// Over UCX a message goes through memory of the host as a whole. The copy to the device is made when the request is
+// collected.
+//
 // A collective call copies its buffers to memory of the host, makes the call of package mpi there, and copies the result
 // back: it gives the same bits. A nonblocking one copies the result when the request is collected.
 //
-// A [Win] is a window over device memory: a rank of the same host copies to and from it by its own device, where that
-// can map it, and any other rank by messages, which the rank need not wait for.
+// A [Win] is a window over device memory, for [Put] and [Get]: a rank of the same host copies to and from it by its own
+// device, where that can map it, and any other rank by messages, which the rank need not wait for.
 //
 // docs/gpu.md is the manual.
 //

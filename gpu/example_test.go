@@ -23,7 +23,7 @@ func Example() {
 		if err := x.CopyFrom([]float64{1, 2 + r, 3, 4 * r}); err != nil {
 			return err
 		}
-		if err := gpu.Allreduce(world, gpu.Slice[float64]{}, x, mpi.Sum); err != nil { // in place
+		if err := gpu.Allreduce(world, gpu.InPlace[float64](), x, mpi.Sum); err != nil {
 			return err
 		}
 		if world.Rank() == 0 {

@@ -21,7 +21,7 @@ func ExampleWinCreate() {
 		if err := w.Fence(); err != nil {
 			return err
 		}
-		if err := w.Put([]int64{int64(world.Rank())}, (world.Rank()+1)%world.Size(), 0); err != nil {
+		if err := gpu.Put(w, []int64{int64(world.Rank())}, (world.Rank()+1)%world.Size(), 0); err != nil {
 			return err
 		}
 		if err := w.Fence(); err != nil {

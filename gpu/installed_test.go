@@ -22,12 +22,26 @@ func init() {
 		if err != nil {
 			return err
 		}
-		return errors.Join(checkInstalled(world), mpi.Finalize())
+		return errors.Join(checkInstalled(world), checked(world, job), checked(world, func(c *mpi.Comm) {
+			windowsOn(c, len(ok(Devices())), os.Getenv("GORUN_CUDA_SHARE") != "0")
+		}), mpi.Finalize())
 	}
 }
 
+// checked is body as a rank, which complains by panicking.
+func checked(c *mpi.Comm, body func(c *mpi.Comm)) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("rank %d of %d: %s: %v", c.Rank(), c.Size(), testLines(), p)
+		}
+	}()
+	body(c)
+	return nil
+}
+
 // TestInstalled makes calls of this package on one device, as scripts/gpu-check does with the installed driver: it starts
-// this test with GORUN_TEST_GPU=installed, and the role rank with gorun. Otherwise the driver is the software GPU. The
+// this test with GORUN_TEST_GPU=installed, and the role rank with gorun, which also does what TestJobOverSoftCUDA and
+// TestWindowsOverSoftCUDA do. Otherwise the driver is the software GPU. The
 // ranks are in another process, since the driver keeps descriptors.
 func TestInstalled(t *testing.T) {
 	var env []string
@@ -40,14 +54,10 @@ func TestInstalled(t *testing.T) {
 }
 
 // checkInstalled is what each rank does.
-func checkInstalled(c *mpi.Comm) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("rank %d of %d: %s: %v", c.Rank(), c.Size(), testLines(), p)
-		}
-	}()
-	device, err := Local(c)
-	must(err)
+func checkInstalled(c *mpi.Comm) error { return checked(c, installed) }
+
+func installed(c *mpi.Comm) {
+	device := ok(Local(c))
 	next, prev := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
 	for n, size := range []int{0, 1, 333, 5_000, 65_537, 300_001, 2<<20 - 1, 2 << 20, 2<<20 + 1, 5<<20 + 7} {
 		sent, want := message(size, 10*n+c.Rank()), message(size, 10*n+prev)
@@ -102,11 +112,20 @@ func checkInstalled(c *mpi.Comm) (err error) {
 	must(Allreduce(c, in, out, mpi.Sum))
 	must(out.CopyTo(got))
 	same(bytesOf(got), bytesOf(want))
+	// Ordered by the default stream, also in place.
+	must(in.On(0).CopyFrom(numbers))
+	must(Allreduce(c, InPlace[float64](), in.On(0), mpi.Sum))
+	clear(got)
+	must(in.On(0).CopyTo(got))
+	same(bytesOf(got), bytesOf(want))
+	ok(Sendrecv(c, in.On(0), next, 6, out.On(0), prev, 6))
+	clear(got)
+	must(out.CopyTo(got))
+	same(bytesOf(got), bytesOf(want))
 	free(in, out)
 	// Memory that has been freed, and memory of the host.
 	isError(Send(c, in, next, 5), mpi.ErrBuffer, "has been freed")
-	_, err = Wrap[float64](uint64(addressOf(bytesOf(got))), 1)
+	_, err := Wrap[float64](uint64(addressOf(bytesOf(got))), 1)
 	isError(err, mpi.ErrBuffer, "no device has memory")
 	drain()
-	return nil
 }

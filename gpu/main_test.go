@@ -15,8 +15,11 @@ import (
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/looptag"
 )
 
 // hangs is the time after which a test is not slow but stuck.
@@ -83,6 +86,7 @@ type way struct {
 	name    string
 	options acceltest.Options
 	own     bool // a driver for each rank, as if each was a process
+	whole   bool // messages go over a library that matches by itself
 }
 
 var ways = []way{
@@ -99,6 +103,13 @@ func everyWay(t *testing.T, n int, body func(r rank)) {
 	}
 }
 
+// alsoWhole is everyWay for messages that are not persistent: they go over a library that matches by itself, too.
+func alsoWhole(t *testing.T, n int, body func(r rank)) {
+	everyWay(t, n, body)
+	way{name: "whole", own: true, whole: true,
+		options: acceltest.Options{Devices: 2, Seed: 5, Delay: 100 * time.Microsecond}}.test(t, n, body)
+}
+
 // test runs a body as n ranks.
 func (w way) test(t *testing.T, n int, body func(r rank)) {
 	t.Run(w.name, func(t *testing.T) {
@@ -113,9 +124,18 @@ func (w way) test(t *testing.T, n int, body func(r rank)) {
 			}
 			drivers = append(drivers, d)
 		}
+		var options []mpi.Option
+		if fabric := looptag.New(6); w.whole {
+			options = append(options, func(o *join.Options) {
+				o.Wrap = func(rank int, d transport.Device) transport.Device {
+					d.Close()
+					return fabric.Device(rank)
+				}
+			})
+		}
 		run(t, n, func(c *mpi.Comm) {
 			body(rank{c, drivers[c.Rank()], c.Rank() % max(w.options.Devices, 1)})
-		})
+		}, options...)
 	})
 }
 

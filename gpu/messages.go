@@ -77,6 +77,9 @@ func Sendrecv[S, R any](c *mpi.Comm, send Slice[S], dest, stag int, recv Slice[R
 	if bad != nil {
 		return mpi.Status{}, refused(bad, op.String(), c, source, rtag)
 	}
+	if door.Through().MovesHostOnly(c) {
+		return exchangeWhole(c, send, dest, stag, recv, source, rtag)
+	}
 	s, r, err := door.Through().Exchange(c, reflect.TypeFor[S](), reflect.TypeFor[R](), from, dest, stag, to, source, rtag)
 	var st mpi.Status
 	if r != nil {
@@ -98,6 +101,10 @@ func send[T any](c *mpi.Comm, op door.Op, s Slice[T], dest, tag int) (*mpi.Reque
 	if bad != nil {
 		return nil, refused(bad, op.String(), c, dest, tag)
 	}
+	once := op != door.SendInit && op != door.SsendInit
+	if once && b.Len > 0 && dest != mpi.ProcNull && door.Through().MovesHostOnly(c) {
+		return sendWhole(c, op, s, b, dest, tag)
+	}
 	return request(door.Through().Send(c, op, reflect.TypeFor[T](), b, dest, tag))
 }
 
@@ -106,6 +113,10 @@ func recv[T any](c *mpi.Comm, op door.Op, s Slice[T], source, tag int) (*mpi.Req
 	if bad != nil {
 		return nil, refused(bad, op.String(), c, source, tag)
 	}
+	if op != door.RecvInit && b.Len > 0 && source != mpi.ProcNull && door.Through().MovesHostOnly(c) {
+		return recvWhole(op, s, b, func(host []T) (*mpi.Request, error) { return mpi.Irecv(c, host, source, tag) },
+			func(bad *mpi.Error) error { return refused(bad, op.String(), c, source, tag) })
+	}
 	return request(door.Through().Recv(c, op, reflect.TypeFor[T](), b, source, tag))
 }
 
@@ -113,6 +124,10 @@ func mrecv[T any](m *mpi.Message, op door.Op, s Slice[T]) (*mpi.Request, error) 
 	b, bad := s.buffer()
 	if bad != nil {
 		return nil, refused(bad, op.String(), nil, mpi.Undefined, mpi.Undefined)
+	}
+	if b.Len > 0 && door.Through().MovesHostOnly(m) {
+		return recvWhole(op, s, b, func(host []T) (*mpi.Request, error) { return mpi.Imrecv(m, host) },
+			func(bad *mpi.Error) error { return refused(bad, op.String(), nil, mpi.Undefined, mpi.Undefined) })
 	}
 	return request(door.Through().Mrecv(m, op, reflect.TypeFor[T](), b))
 }

@@ -57,7 +57,7 @@ var receives = []struct {
 
 // Each way to send meets each way to receive, with any length.
 func TestMessages(t *testing.T) {
-	everyWay(t, 2, func(r rank) {
+	alsoWhole(t, 2, func(r rank) {
 		n := 0
 		for _, size := range lengths() {
 			for _, out := range sends {
@@ -86,7 +86,7 @@ func TestMessages(t *testing.T) {
 
 // A part of a slice is sent and received in place: what is around it does not change.
 func TestParts(t *testing.T) {
-	everyWay(t, 2, func(r rank) {
+	alsoWhole(t, 2, func(r rank) {
 		for _, size := range []int{3, 200_000} {
 			s := of(r, message(size+20, 1))
 			if r.Rank() == 0 {
@@ -105,7 +105,7 @@ func TestParts(t *testing.T) {
 
 // Messages to a rank itself, to another one and back, to no process, and in a ring of ranks.
 func TestSendrecv(t *testing.T) {
-	everyWay(t, 3, func(r rank) {
+	alsoWhole(t, 3, func(r rank) {
 		next, before := (r.Rank()+1)%3, (r.Rank()+2)%3
 		for n, size := range lengths() {
 			out, in := of(r, message(size, r.Rank())), alloc[byte](r, size)
@@ -162,7 +162,7 @@ func TestPersistent(t *testing.T) {
 
 // Requests of devices, of the host and of collective calls are completed by one set.
 func TestSets(t *testing.T) {
-	everyWay(t, 2, func(r rank) {
+	alsoWhole(t, 2, func(r rank) {
 		other := 1 - r.Rank()
 		const size = 100_001
 		wait := []func(rs []*mpi.Request){
@@ -215,7 +215,7 @@ func TestSets(t *testing.T) {
 
 // Order: messages of a device and of the host to one rank are received in the order in which they were sent.
 func TestOrder(t *testing.T) {
-	everyWay(t, 2, func(r rank) {
+	alsoWhole(t, 2, func(r rank) {
 		const rounds = 20
 		if r.Rank() == 0 {
 			var rs []*mpi.Request
@@ -246,7 +246,7 @@ func TestOrder(t *testing.T) {
 
 // A longer message fills the buffer, and is ErrTruncate; nothing behind the buffer changes.
 func TestTruncation(t *testing.T) {
-	everyWay(t, 2, func(r rank) {
+	alsoWhole(t, 2, func(r rank) {
 		for _, size := range []int{100, 300_000} {
 			s := of(r, message(size, 3))
 			if r.Rank() == 0 {
@@ -353,9 +353,33 @@ func TestMessageCopyFails(t *testing.T) {
 	})
 }
 
+// Where messages go as a whole, the copy of a send fails before the message is sent, and the receiver's when it collects
+// the request. Neither leaves anything behind.
+func TestWholeCopyFails(t *testing.T) {
+	w := way{name: "whole", own: true, whole: true, options: acceltest.Options{Devices: 2}}
+	w.test(t, 2, func(r rank) {
+		s := of(r, message(300_000, 0))
+		q := ok(mpi.Irecv(r.Comm, make([]byte, 9), 1-r.Rank(), 7)) // for one to go on after the other's failure
+		must(mpi.Barrier(r.Comm))
+		r.d.Fail("CopyEnd", 1)
+		if r.Rank() == 0 {
+			isError(Send(r.Comm, s, 1, 0), mpi.ErrDevice, "mpi: gpu.Send to rank 1 tag 0")
+			must(Ssend(r.Comm, s, 1, 0))
+		} else {
+			p := ok(Irecv(r.Comm, s, 0, 0))
+			isError(s.Free(), mpi.ErrBuffer, "")
+			_, err := p.Wait()
+			isError(err, mpi.ErrDevice, "mpi: gpu.Irecv from rank 0 tag 0")
+		}
+		must(mpi.Send(r.Comm, make([]byte, 9), 1-r.Rank(), 7))
+		ok(q.Wait())
+		free(s)
+	})
+}
+
 // A receive that no message meets is cancelled by Cancel and by the end of a context.
 func TestCancel(t *testing.T) {
-	everyWay(t, 2, func(r rank) {
+	alsoWhole(t, 2, func(r rank) {
 		s := alloc[byte](r, 1000)
 		q := ok(Irecv(r.Comm, s, mpi.AnySource, 7))
 		must(q.Cancel())
@@ -372,7 +396,7 @@ func TestCancel(t *testing.T) {
 
 // Free returns when no peer has the memory open, and memory that is made afterwards at its address is sent as it is.
 func TestFreeAndUseAgain(t *testing.T) {
-	everyWay(t, 2, func(r rank) {
+	alsoWhole(t, 2, func(r rank) {
 		const size = 200_000
 		addrs := map[uint64]bool{}
 		for n := range 6 {
@@ -410,7 +434,6 @@ func TestMessageWithStream(t *testing.T) {
 
 func testStreams(r rank) {
 	for _, size := range []int{6, 300_000} {
-		// Only one of the ranks orders its copies, since one that waits may keep the other from starting any.
 		for ordered := range 2 {
 			s := of(r, message(size, 10+r.Rank()))
 			stream := r.d.Stream(r.device)
@@ -508,7 +531,7 @@ func TestFreeInUse(t *testing.T) {
 		inUse()
 		must(req.Cancel())
 		ok(req.Wait())
-		req = ok(Iallreduce(c, Slice[int64]{}, s, mpi.Sum))
+		req = ok(Iallreduce(c, InPlace[int64](), s, mpi.Sum))
 		inUse()
 		ok(req.Wait())
 		must(mpi.Barrier(c))

@@ -32,7 +32,7 @@ type allocation struct {
 	bad    *mpi.Error // why its slices cannot be used; nil: they can
 	freed  atomic.Bool
 
-	results atomic.Int32 // collective calls that are to copy a result there
+	results atomic.Int32 // collective calls and receives that are to copy a result there
 }
 
 // Wrap returns the n elements of T at address ptr, which another package has allocated on a device: by cuMemAlloc,
@@ -166,9 +166,9 @@ func (s Slice[T]) Slice(i, j int) Slice[T] {
 }
 
 // On returns s with its copies ordered by a stream of the program (a CUstream or cudaStream_t as a number; 0 is the
-// default stream): a copy from or to it waits for the work that is on the stream when the call is made, and work that is
-// put on the stream after the call has returned, or the request has been collected, waits for the copy. The stream must
-// be of the device's primary context, and live until then: CUDA does not promise an error for a number that is no stream.
+// default stream): a copy from or to it waits for the work that is on the stream when the call is made, and has ended
+// when the call has returned, the request has been collected, or the window's epoch has ended. The stream must be of
+// the device's primary context, and live until then: CUDA does not promise an error for a number that is no stream.
 func (s Slice[T]) On(stream uint64) Slice[T] {
 	s.stream, s.ordered = stream, true
 	return s

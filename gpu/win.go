@@ -120,42 +120,42 @@ func (w *Win[T]) Free() error {
 	return named(err, "gpu.Free")
 }
 
-// Put writes src to a rank's elements from element at on.
-func (w *Win[T]) Put(src []T, rank int, at int64) error {
-	return w.move("gpu.Put", rank, at, len(src), operation{put: true, host: bytesOf(src)})
+// Buffer is what Put and Get take: elements in memory of the host, or of a device.
+type Buffer[T any] interface{ []T | Slice[T] }
+
+// Put writes src to a rank's elements from element at on. It is no method of Win, since a method cannot take both kinds
+// of Buffer.
+func Put[T any, B Buffer[T]](w *Win[T], src B, rank int, at int64) error {
+	return transfer(w, "gpu.Put", src, rank, at, true)
 }
 
 // Get reads a rank's elements from element at on into dst, which has them when the epoch ends or Flush or FlushLocal
 // returns.
-func (w *Win[T]) Get(dst []T, rank int, at int64) error {
-	return w.move("gpu.Get", rank, at, len(dst), operation{host: bytesOf(dst)})
+func Get[T any, B Buffer[T]](w *Win[T], dst B, rank int, at int64) error {
+	return transfer(w, "gpu.Get", dst, rank, at, false)
 }
 
-// PutSlice is Put of elements in device memory.
-func (w *Win[T]) PutSlice(src Slice[T], rank int, at int64) error {
-	return w.moveSlice("gpu.PutSlice", src, rank, at, true)
-}
-
-// GetSlice is Get of elements into device memory.
-func (w *Win[T]) GetSlice(dst Slice[T], rank int, at int64) error {
-	return w.moveSlice("gpu.GetSlice", dst, rank, at, false)
-}
-
-func (w *Win[T]) moveSlice(op string, s Slice[T], rank int, at int64, put bool) error {
+func transfer[T any, B Buffer[T]](w *Win[T], op string, buf B, rank int, at int64, put bool) error {
 	if err := w.valid(op); err != nil {
 		return err
 	}
-	b, bad := s.buffer()
-	if bad != nil {
-		return w.failed(op, rank, !put, bad)
+	switch s := any(buf).(type) {
+	case []T:
+		return w.move(op, rank, at, len(s), operation{put: put, host: bytesOf(s)})
+	case Slice[T]:
+		b, bad := s.buffer()
+		if bad != nil {
+			return w.failed(op, rank, !put, bad)
+		}
+		return w.move(op, rank, at, s.n, operation{put: put, device: b})
 	}
-	return w.move(op, rank, at, s.n, operation{put: put, device: b})
+	panic("gpu: a Buffer is of one of two types")
 }
 
 // move makes an operation with n elements: as copies of a device of this rank, or by asking the rank.
 func (w *Win[T]) move(op string, rank int, at int64, n int, o operation) error {
-	if err := w.valid(op); err != nil || rank == mpi.ProcNull {
-		return err
+	if rank == mpi.ProcNull {
+		return nil
 	}
 	through := door.Through()
 	if m := w.paths.reach(rank, &o); m.ok {

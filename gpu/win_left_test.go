@@ -74,19 +74,19 @@ func TestWinLeft(t *testing.T) {
 // useWhileItLeaves has copies of all kinds under way at rank 1, which leaves the window.
 func useWhileItLeaves(r rank, w *Win[byte]) {
 	must(w.LockAll())
-	must(w.Put(message(100, 1), 1, 0))
+	must(Put(w, message(100, 1), 1, 0))
 	must(w.Flush(1)) // this rank knows where the memory is
 	buf := of(r, message(2000, 2))
 	stream := r.d.Stream(0)
 	stream.Hold()
 	before := r.d.Calls("Copy")
-	must(w.PutSlice(buf.Slice(0, 1000).On(stream.Handle()), 1, 0)) // what follows goes behind it on the device
-	must(w.GetSlice(buf.Slice(1000, 2000), 1, 5000))
-	must(w.Put(message(100, 3), 1, 3000))
+	must(Put(w, buf.Slice(0, 1000).On(stream.Handle()), 1, 0)) // what follows goes behind it on the device
+	must(Get(w, buf.Slice(1000, 2000), 1, 5000))
+	must(Put(w, message(100, 3), 1, 3000))
 	got := make([]byte, 100)
-	must(w.Get(got, 1, 4000))
+	must(Get(w, got, 1, 4000))
 	long := make(chan error)
-	go func() { long <- w.Put(message(chunk+1, 4), 1, 0) }()
+	go func() { long <- Put(w, message(chunk+1, 4), 1, 0) }()
 	for r.d.Calls("Copy") < before+5 {
 		time.Sleep(time.Millisecond)
 	}
@@ -96,8 +96,8 @@ func useWhileItLeaves(r rank, w *Win[byte]) {
 	stream.Release()
 	must(<-long)
 	ok(mpi.Recv(r.Comm, make([]byte, 1), 1, 6))
-	for _, err := range []error{w.Put(message(100, 5), 1, 0), w.Get(got, 1, 0), w.PutSlice(buf, 1, 0),
-		w.Put(message(chunk+1, 6), 1, 0)} {
+	for _, err := range []error{Put(w, message(100, 5), 1, 0), Get(w, got, 1, 0), Put(w, buf, 1, 0),
+		Put(w, message(chunk+1, 6), 1, 0)} {
 		isError(err, mpi.ErrPeerFailed, "rank 1")
 	}
 	must(w.FlushLocalAll())

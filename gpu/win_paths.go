@@ -50,10 +50,9 @@ type paths struct {
 	ranks  []reachedRank
 	closed bool
 
-	settling sync.Mutex // held by the goroutine that waits for copies
-	mu       sync.Mutex // guards what follows
-	under    []rankCopy // in the order in which they were started
-	failed   map[int]error
+	mu     sync.Mutex  // guards what follows
+	under  []*rankCopy // in the order of the calls
+	failed map[int]error
 }
 
 // reachedRank is the memory of a rank.
@@ -74,13 +73,21 @@ type mapping struct {
 	near   *exposure
 }
 
-// rankCopy is a copy that is under way.
+// rankCopy is a copy that is under way, or is started when a stream of the program has come to a mark. Its owner is
+// paths, then the goroutine that has taken it.
 type rankCopy struct {
-	copying
+	copying // its driver is nil before the start
 	rank    int
 	through stage
-	to      []byte    // where the caller wants what comes to through; nil: nothing comes
-	near    *exposure // which it touches; nil: none
+	near    *exposure     // which it touches; nil: none
+	to      []byte        // where the caller wants what comes to through; nil: nothing comes
+	taken   bool          // a goroutine waits for its end
+	over    chan struct{} // closed by that
+
+	behind   streamMark
+	dst, src uint64
+	n        int64
+	err      error // why it could not be started
 }
 
 // exposure is memory of this process that a window has.
@@ -184,7 +191,7 @@ func (of *allocation) settleLeft() {
 			return
 		}
 		for _, p := range all {
-			p.settleSome(func(k rankCopy) bool { return k.near == e }, math.MaxInt)
+			p.settleSome(func(k *rankCopy) bool { return k.near == e }, math.MaxInt)
 		}
 		select {
 		case <-e.over:
@@ -205,7 +212,7 @@ func (of *allocation) left() (*exposure, []*paths) {
 	return nil, nil
 }
 
-// endUse ends all use of an allocation by ranks, unless a window or a collective call has it.
+// endUse ends all use of an allocation by ranks, unless a window, a collective call or a receive has it.
 func (of *allocation) endUse() *mpi.Error {
 	of.settleLeft()
 	exposed.mu.Lock()
@@ -216,7 +223,8 @@ func (of *allocation) endUse() *mpi.Error {
 		}
 	}
 	if of.results.Load() > 0 {
-		return mpierr.New("", mpi.ErrBuffer, "a collective call uses the memory; complete its request with Wait or Test first")
+		return mpierr.New("", mpi.ErrBuffer, "a collective call or a receive uses the memory; complete its request "+
+			"with Wait or Test first")
 	}
 	if of.freed.Swap(true) {
 		return mpierr.New("", mpi.ErrNoMemory, "the memory has been freed already")
@@ -427,31 +435,62 @@ func (p *paths) make(o *operation, m mapping, rank int, at int64) (made bool, er
 		m.near.leave(p)
 		return true, err
 	}
-	k := rankCopy{rank: rank, near: m.near}
+	k := &rankCopy{rank: rank, near: m.near}
 	if o.device.Len > 0 {
 		err = p.copyDevice(o, k, m.device, m.base+uint64(off))
 	} else {
 		err = p.copyShort(o, k, m.device, m.base+uint64(off))
 	}
+	if err != nil { // else the copy leaves when it is over
+		m.near.leave(p)
+	}
 	return true, err
 }
 
-// copyDevice copies device memory.
-func (p *paths) copyDevice(o *operation, k rankCopy, device int, addr uint64) error {
-	dst, src := addr, o.device.Addr
-	if !o.put {
-		dst, src = src, dst
-	}
-	err := after(o.device)
-	if err == nil {
-		k.copying, err = startCopy(p.driver, device, dst, src, o.device.Len)
-	}
+// copyDevice copies device memory. If its stream has not come so far, a later call starts the copy.
+func (p *paths) copyDevice(o *operation, k *rankCopy, device int, addr uint64) error {
+	behind, err := markOf(o.device)
 	if err != nil {
-		k.near.leave(p)
 		return err
 	}
-	p.began(k)
-	return before(o.device)
+	k.behind, k.dst, k.src, k.n = behind, addr, o.device.Addr, o.device.Len
+	if !o.put {
+		k.dst, k.src = k.src, k.dst
+	}
+	return p.begin(k, device)
+}
+
+// start starts the copy if the stream has come to the mark. It reports whether the copy is started.
+func (k *rankCopy) start(d accel.Driver) bool {
+	if k.driver != nil || k.err != nil {
+		return k.driver != nil
+	}
+	var passed bool
+	if passed, k.err = k.behind.passed(); !passed || k.err != nil {
+		return false
+	}
+	var c copying
+	if c, k.err = startCopy(d, k.device, k.dst, k.src, k.n); k.err == nil {
+		k.copying = c
+	}
+	return k.err == nil
+}
+
+// finish returns when the copy has ended.
+func (k *rankCopy) finish(d accel.Driver) error {
+	if !k.start(d) && k.err == nil {
+		if k.err = k.behind.pass(); k.err == nil {
+			k.start(d)
+		}
+	}
+	if k.err != nil {
+		return k.err
+	}
+	err := k.wait()
+	if err == nil {
+		copy(k.to, k.through.mem)
+	}
+	return err
 }
 
 // copyLong copies memory of the host in chunks, and waits for them.
@@ -468,45 +507,51 @@ func (p *paths) copyLong(o *operation, device int, addr uint64) error {
 }
 
 // copyShort copies memory of the host through pinned memory, which is the copy's until settle.
-func (p *paths) copyShort(o *operation, k rankCopy, device int, addr uint64) error {
+func (p *paths) copyShort(o *operation, k *rankCopy, device int, addr uint64) error {
 	through, bad := take(p.driver, int64(len(o.host)))
 	if bad != nil {
-		k.near.leave(p)
 		return bad
 	}
-	k.through = through
-	dst, src := addr, addressOf(through.mem)
+	k.through, k.dst, k.src, k.n = through, addr, addressOf(through.mem), int64(len(o.host))
 	if o.put {
 		copy(through.mem, o.host)
 	} else {
 		k.to = o.host
-		dst, src = src, dst
+		k.dst, k.src = k.src, k.dst
 	}
-	var err error
-	if k.copying, err = startCopy(p.driver, device, dst, src, int64(len(o.host))); err != nil {
+	err := p.begin(k, device)
+	if err != nil {
 		through.giveBack()
-		k.near.leave(p)
-		return err
 	}
-	p.began(k)
-	return nil
+	return err
 }
 
-// began notes a copy. If there are many, it waits for the oldest.
-func (p *paths) began(k rankCopy) {
+// begin begins a copy, and starts those whose streams have come to their marks by now. If many are under way, it waits
+// for the oldest.
+func (p *paths) begin(k *rankCopy, device int) error {
+	k.device, k.over = device, make(chan struct{})
+	if k.start(p.driver); k.err != nil {
+		return k.err
+	}
 	p.mu.Lock()
 	p.under = append(p.under, k)
-	full := len(p.under) > copiesMost
-	p.mu.Unlock()
-	if full {
-		p.settleSome(func(rankCopy) bool { return true }, copiesMost/2)
+	under := 0
+	for _, k := range p.under {
+		if !k.taken && k.start(p.driver) {
+			under++
+		}
 	}
+	p.mu.Unlock()
+	if under > copiesMost {
+		p.settleSome(func(k *rankCopy) bool { return !k.taken && k.driver != nil }, copiesMost/2)
+	}
+	return nil
 }
 
 // settle returns when the copies at a rank that were started before are over. The error is of the first copy that has
 // failed there.
 func (p *paths) settle(rank int) error {
-	of := func(k rankCopy) bool { return rank == allRanks || k.rank == rank }
+	of := func(k *rankCopy) bool { return rank == allRanks || k.rank == rank }
 	p.settleSome(of, math.MaxInt)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -521,32 +566,36 @@ func (p *paths) settle(rank int) error {
 }
 
 // settleSome waits for the oldest copies, at most so many of those that are meant.
-func (p *paths) settleSome(meant func(rankCopy) bool, most int) {
-	p.settling.Lock()
-	defer p.settling.Unlock()
-	var due []rankCopy
+func (p *paths) settleSome(meant func(*rankCopy) bool, most int) {
+	var all, own []*rankCopy
 	p.mu.Lock()
-	left := p.under[:0]
 	for _, k := range p.under {
-		if len(due) < most && meant(k) {
-			due = append(due, k)
-		} else {
-			left = append(left, k)
+		if len(all) == most || !meant(k) {
+			continue
+		}
+		if all = append(all, k); !k.taken {
+			k.taken = true
+			own = append(own, k)
 		}
 	}
-	clear(p.under[len(left):])
-	p.under = left
 	p.mu.Unlock()
-	for _, k := range due {
-		err := k.wait()
-		if err == nil {
-			copy(k.to, k.through.mem)
-		}
+	for _, k := range own {
+		k.start(p.driver)
+	}
+	for _, k := range own {
+		err := k.finish(p.driver)
 		k.through.giveBack()
 		k.near.leave(p)
 		if err != nil {
 			p.fails(k.rank, err)
 		}
+		p.mu.Lock()
+		p.under = slices.DeleteFunc(p.under, func(other *rankCopy) bool { return other == k })
+		p.mu.Unlock()
+		close(k.over)
+	}
+	for _, k := range all {
+		<-k.over
 	}
 }
 

@@ -111,8 +111,8 @@ func TestWinOperations(t *testing.T) {
 				}
 			}
 		}
-		must(w.Put([]byte{1}, mpi.ProcNull, 0))
-		must(w.GetSlice(buf, mpi.ProcNull, 0))
+		must(Put(w, []byte{1}, mpi.ProcNull, 0))
+		must(Get(w, buf, mpi.ProcNull, 0))
 		check(w.Local().Addr() == mem.Addr() && w.Group().Size() == 3, "Local is %v, Group %v", w.Local(), w.Group())
 		must(w.Free())
 		free(mem, buf)
@@ -133,9 +133,9 @@ func operate(r rank, e epoch, w *Win[byte], buf Slice[byte], n int, device bool,
 	e.run(r, w, to, from, func() {
 		if device {
 			must(buf.Slice(1, 1+n).CopyFrom(src))
-			must(w.PutSlice(buf.Slice(1, 1+n), to, margin))
+			must(Put(w, buf.Slice(1, 1+n), to, margin))
 		} else {
-			must(w.Put(src, to, margin))
+			must(Put(w, src, to, margin))
 		}
 	})
 	copy(want[margin:], message(n, me+10*from))
@@ -149,9 +149,9 @@ func operate(r rank, e epoch, w *Win[byte], buf Slice[byte], n int, device bool,
 	}
 	e.run(r, w, to, from, func() {
 		if device {
-			must(w.GetSlice(buf.Slice(1, 1+n), to, margin-1))
+			must(Get(w, buf.Slice(1, 1+n), to, margin-1))
 		} else {
-			must(w.Get(got[1:1+n], to, margin-1))
+			must(Get(w, got[1:1+n], to, margin-1))
 		}
 	})
 	if device {
@@ -173,8 +173,8 @@ func TestWinElements(t *testing.T) {
 		check(w.Name() == "elements", "%q", w.Name())
 		must(w.Fence())
 		if r.Rank() == 0 {
-			must(w.Put([][3]int32{{1, 2, 3}, {4, 5, 6}}, 2, 18))
-			must(w.Put(nil, 0, 0))
+			must(Put(w, [][3]int32{{1, 2, 3}, {4, 5, 6}}, 2, 18))
+			must(Put(w, [][3]int32{}, 0, 0))
 		}
 		must(w.Fence())
 		if r.Rank() == 2 {
@@ -182,9 +182,9 @@ func TestWinElements(t *testing.T) {
 			must(mem.Slice(18, 20).CopyTo(got[:]))
 			check(got == [2][3]int32{{1, 2, 3}, {4, 5, 6}}, "%v", got)
 		}
-		isError(w.Put(make([][3]int32, 1), 0, 0), mpi.ErrRange, "gpu.Put to rank 0 on elements: 1 element from element 0 on")
-		isError(w.Get(make([][3]int32, 3), 1, 8), mpi.ErrRange, "3 elements from element 8 on; the window has 10 elements")
-		isError(w.Get(make([][3]int32, 1), 2, -1), mpi.ErrRange, "element -1")
+		isError(Put(w, make([][3]int32, 1), 0, 0), mpi.ErrRange, "gpu.Put to rank 0 on elements: 1 element from element 0 on")
+		isError(Get(w, make([][3]int32, 3), 1, 8), mpi.ErrRange, "3 elements from element 8 on; the window has 10 elements")
+		isError(Get(w, make([][3]int32, 1), 2, -1), mpi.ErrRange, "element -1")
 		must(w.Fence())
 		must(w.Free())
 		if r.Rank() > 0 {
@@ -199,25 +199,25 @@ func TestWinErrors(t *testing.T) {
 		mem := alloc[int64](r, 8)
 		w := ok(WinCreate(r.Comm, mem))
 		one := make([]int64, 1)
-		isError(w.Put(one, 1, 0), mpi.ErrEpoch, "gpu.Put to rank 1 on world.win1: no epoch is open; call Fence, Start")
-		isError(w.GetSlice(mem.Slice(0, 1), 0, 0), mpi.ErrEpoch, "gpu.GetSlice")
+		isError(Put(w, one, 1, 0), mpi.ErrEpoch, "gpu.Put to rank 1 on world.win1: no epoch is open; call Fence, Start")
+		isError(Get(w, mem.Slice(0, 1), 0, 0), mpi.ErrEpoch, "gpu.Get from rank 0")
 		isError(w.Unlock(0), mpi.ErrEpoch, "gpu.Unlock")
 		isError(w.Flush(0), mpi.ErrEpoch, "gpu.Flush at rank 0 on world.win1: neither Lock nor LockAll")
 		isError(w.Complete(), mpi.ErrEpoch, "gpu.Complete on world.win1: Start has opened no epoch")
 		isError(w.Wait(), mpi.ErrEpoch, "gpu.Wait")
 		isError(w.Lock(2, mpi.Shared), mpi.ErrRank, "gpu.Lock at rank 2")
 		must(w.LockAll())
-		isError(w.Put(one, 2, 0), mpi.ErrRank, "gpu.Put to rank 2")
-		isError(w.Get(one, -7, 0), mpi.ErrRank, "gpu.Get")
-		isError(w.Put(make([]int64, 2), 1, 7), mpi.ErrRange, "2 elements from element 7 on; the window has 8 elements there")
-		isError(w.PutSlice(mem.Slice(0, 9), 1, 0), mpi.ErrCount, "gpu.PutSlice to rank 1 on world.win1: the elements from 0")
+		isError(Put(w, one, 2, 0), mpi.ErrRank, "gpu.Put to rank 2")
+		isError(Get(w, one, -7, 0), mpi.ErrRank, "gpu.Get")
+		isError(Put(w, make([]int64, 2), 1, 7), mpi.ErrRange, "2 elements from element 7 on; the window has 8 elements there")
+		isError(Put(w, mem.Slice(0, 9), 1, 0), mpi.ErrCount, "gpu.Put to rank 1 on world.win1: the elements from 0")
 		isError(w.Fence(), mpi.ErrEpoch, "LockAll has opened an epoch")
 		isError(w.Free(), mpi.ErrEpoch, "gpu.Free")
 		must(w.UnlockAll())
 		isError(mem.Slice(3, 4).Free(), mpi.ErrBuffer, "gpu.Free: a window has the memory, from 0xd")
 		must(mpi.Barrier(r.Comm))
 		must(w.Free())
-		isError(w.Put(one, 1, 0), mpi.ErrComm, "gpu.Put to rank 1 on world.win1: the window has been freed")
+		isError(Put(w, one, 1, 0), mpi.ErrComm, "gpu.Put to rank 1 on world.win1: the window has been freed")
 		isError(w.Fence(), mpi.ErrComm, "gpu.Fence")
 		isError(w.Free(), mpi.ErrComm, "gpu.Free")
 
@@ -236,7 +236,7 @@ func TestWinErrors(t *testing.T) {
 		}
 		check(err != nil, "a window of gpu is one of mpi")
 		var none *Win[int]
-		for _, err := range []error{none.Put(nil, 0, 0), none.GetSlice(Slice[int]{}, 0, 0), none.Fence(),
+		for _, err := range []error{Put(none, []int{}, 0, 0), Get(none, Slice[int]{}, 0, 0), none.Fence(),
 			none.Lock(0, mpi.Shared), none.Free(), none.SetName("")} {
 			isError(err, mpi.ErrComm, "the window is nil")
 		}
@@ -264,10 +264,10 @@ func TestWinProgress(t *testing.T) {
 				for _, to := range []int{1, 0} {
 					buf := of(r, message(chunk+1, to))
 					must(win.Lock(to, mpi.Shared))
-					must(win.PutSlice(buf, to, 0))
+					must(Put(win, buf, to, 0))
 					must(win.Flush(to))
 					got := make([]byte, chunk+1)
-					must(win.Get(got, to, 0))
+					must(Get(win, got, to, 0))
 					must(win.Unlock(to))
 					same(got, message(chunk+1, to))
 					free(buf)
@@ -315,28 +315,28 @@ func winProgram(r rank, seed uint64) {
 		data := message(n, random.IntN(1<<16))
 		switch random.IntN(5) {
 		case 0:
-			must(w.Put(data, to, base+int64(at)))
+			must(Put(w, data, to, base+int64(at)))
 			must(w.FlushLocal(to))
 			copy(model[to][at:], data)
 		case 1:
 			must(buf.Slice(0, n).CopyFrom(data))
-			must(w.PutSlice(buf.Slice(0, n), to, base+int64(at)))
+			must(Put(w, buf.Slice(0, n), to, base+int64(at)))
 			must(w.FlushLocalAll())
 			copy(model[to][at:], data)
 		case 2:
 			must(w.Flush(to))
 			got := make([]byte, n)
-			must(w.Get(got, to, base+int64(at)))
+			must(Get(w, got, to, base+int64(at)))
 			must(w.FlushLocal(to))
 			same(got, model[to][at:at+n])
 		case 3:
 			must(w.FlushAll())
-			must(w.GetSlice(buf.Slice(part-n, part), to, base+int64(at)))
+			must(Get(w, buf.Slice(part-n, part), to, base+int64(at)))
 			must(w.Flush(to))
 			same(contents(r, buf.Slice(part-n, part)), model[to][at:at+n])
 		case 4: // many short ones, of elements that no other one of them has
 			for i := at; i < min(part, at+200); i++ {
-				must(w.Put(data[:1], to, base+int64(i)))
+				must(Put(w, data[:1], to, base+int64(i)))
 				model[to][i] = data[0]
 			}
 			must(w.Flush(to))
@@ -366,15 +366,15 @@ func TestWinFailures(t *testing.T) {
 		must(w.LockAll())
 		if r.Rank() == 0 {
 			r.d.Fail("CopyEnd", 1)
-			must(w.Put(message(1000, 6), 0, 0)) // by a copy of this rank
+			must(Put(w, message(1000, 6), 0, 0)) // by a copy of this rank
 			isError(w.Flush(0), mpi.ErrDevice, "gpu.Flush at rank 0 on world.win1: cuEventQuery: CUDA_ERROR_LAUNCH_FAILED (719)")
 			must(w.Flush(0))
 			r.d.Fail("CopyEnd", 1)
 			got := make([]byte, 1000)
-			must(w.Get(got, 0, 0))
+			must(Get(w, got, 0, 0))
 			isError(w.FlushAll(), mpi.ErrDevice, "gpu.FlushAll on world.win1: cuEventQuery")
 			r.d.Fail("Copy", 1)
-			isError(w.Put(message(1000, 6), 0, 0), mpi.ErrDevice, "gpu.Put to rank 0 on world.win1: Copy: CUDA_ERROR_UNKNOWN")
+			isError(Put(w, message(1000, 6), 0, 0), mpi.ErrDevice, "gpu.Put to rank 0 on world.win1: Copy: CUDA_ERROR_UNKNOWN")
 			must(w.FlushAll())
 		}
 		must(mpi.Barrier(r.Comm))
@@ -388,7 +388,7 @@ func TestWinFailures(t *testing.T) {
 			r.d.Fail(method, 1)
 			w := ok(WinCreate(r.Comm, mem))
 			must(w.Fence())
-			must(w.Put(message(100, 7), 1-r.Rank(), 10))
+			must(Put(w, message(100, 7), 1-r.Rank(), 10))
 			must(w.Fence())
 			same(contents(r, mem.Slice(10, 110)), message(100, 7))
 			must(w.Free())
@@ -397,7 +397,7 @@ func TestWinFailures(t *testing.T) {
 	}
 }
 
-// A stream of a buffer is waited for, and waits.
+// An operation waits for what is on the stream of its buffer at the time of the call, and holds up no other one.
 func TestWinStream(t *testing.T) {
 	everyWay(t, 2, func(r rank) {
 		mem := of(r, make([]byte, 1000))
@@ -408,21 +408,31 @@ func TestWinStream(t *testing.T) {
 			s := r.d.Stream(r.device)
 			s.Hold()
 			s.Launch(func() { r.d.Write(buf.Addr(), message(1000, 2)) })
-			must(w.PutSlice(buf.On(s.Handle()), 1, 0))
+			must(Put(w, buf.On(s.Handle()), 1, 0))
+			behind := make(chan struct{})
+			s.Launch(func() { <-behind })
+			for range 2 * copiesMost {
+				must(Put(w, []byte{9}, 0, 0)) // for which room is made by waiting for others
+			}
 			s.Release()
+			must(w.Fence())
+			close(behind)
+		} else {
+			must(w.Fence())
 		}
-		must(w.Fence())
 		if r.Rank() == 1 {
 			same(contents(r, mem), message(1000, 2))
 			s := r.d.Stream(r.device)
 			must(w.Lock(1, mpi.Shared))
+			var before, seen []byte
 			s.Hold()
-			must(w.GetSlice(buf.On(s.Handle()), 1, 0))
-			var seen []byte
-			s.Launch(func() { seen = r.d.Read(buf.Addr(), 1000) })
+			s.Launch(func() { before = r.d.Read(buf.Addr(), 1000) })
+			must(Get(w, buf.On(s.Handle()), 1, 0))
 			s.Release()
 			must(w.Unlock(1))
+			s.Launch(func() { seen = r.d.Read(buf.Addr(), 1000) })
 			s.Sync()
+			same(before, message(1000, 1))
 			same(seen, message(1000, 2))
 		} else {
 			must(w.Lock(0, mpi.Shared))
@@ -445,7 +455,7 @@ func TestWinManyFreed(t *testing.T) {
 			w := ok(WinCreate(r.Comm, mem))
 			if i%3 == 0 {
 				must(w.Fence())
-				must(w.Put([]byte{byte(i)}, 1-r.Rank(), 0))
+				must(Put(w, []byte{byte(i)}, 1-r.Rank(), 0))
 				if i%2 == 0 {
 					must(w.Fence())
 				}
@@ -479,8 +489,8 @@ func TestWinShared(t *testing.T) {
 				}
 				for range 20 {
 					got := make([]byte, 50)
-					errs[i] = errors.Join(errs[i], w.Put(message(50, i), 1-r.Rank(), at), w.Flush(1-r.Rank()),
-						w.Get(got, 1-r.Rank(), at), w.FlushAll())
+					errs[i] = errors.Join(errs[i], Put(w, message(50, i), 1-r.Rank(), at), w.Flush(1-r.Rank()),
+						Get(w, got, 1-r.Rank(), at), w.FlushAll())
 					if !bytes.Equal(got, message(50, i)) {
 						errs[i] = errors.Join(errs[i], fmt.Errorf("goroutine %d has got other bytes", i))
 					}
@@ -517,7 +527,7 @@ func TestWinHosts(t *testing.T) {
 		w := ok(WinCreate(c, mem.Slice(3, 1000*ranks)))
 		must(w.Fence())
 		for to := range ranks {
-			must(w.Put(message(900, r.Rank()), to, int64(1000*r.Rank())))
+			must(Put(w, message(900, r.Rank()), to, int64(1000*r.Rank())))
 		}
 		must(w.Fence())
 		for from := range ranks {
@@ -538,7 +548,7 @@ func TestWinContext(t *testing.T) {
 		with := w.WithContext(ctx)
 		if r.Rank() == 0 {
 			must(with.Lock(1, mpi.Exclusive))
-			must(with.Put([]byte{1}, 1, 0))
+			must(Put(with, []byte{1}, 1, 0))
 			must(with.Flush(1))
 		}
 		must(mpi.Barrier(r.Comm))
@@ -616,7 +626,7 @@ func dieInWin(t *testing.T, way way, step int) {
 		if r.Rank() == dies {
 			for range step {
 				must(w.Lock(0, mpi.Shared))
-				must(w.Put(message(100_000, 1), 0, 0))
+				must(Put(w, message(100_000, 1), 0, 0))
 				if step < 3 { // else its lock is lost
 					must(w.Unlock(0))
 				} else if w.Flush(0) == nil {
@@ -632,7 +642,7 @@ func dieInWin(t *testing.T, way way, step int) {
 		}
 		must(w.LockAll())
 		for { // by a copy the memory may be reached still
-			if err = errors.Join(w.Put(message(100_000, 2), dies, 0), w.Flush(dies)); err != nil {
+			if err = errors.Join(Put(w, message(100_000, 2), dies, 0), w.Flush(dies)); err != nil {
 				break
 			}
 			if _, err = mpi.Recv(c, make([]byte, 1), dies, 1); err != nil {
@@ -642,10 +652,10 @@ func dieInWin(t *testing.T, way way, step int) {
 		check(errors.Is(err, mpi.ErrPeerFailed) || errors.Is(err, mpi.ErrDevice), "rank %d: %v", r.Rank(), err)
 		other := 2 - r.Rank()
 		if step < 3 || r.Rank() == 0 { // the others go on
-			must(w.Put(message(1000, 3), other, 0))
+			must(Put(w, message(1000, 3), other, 0))
 			must(w.Flush(other))
 		} else {
-			isError(w.Put(message(1000, 3), other, 0), mpi.ErrPeerFailed, "rank 1 has failed, and may have had the lock")
+			isError(Put(w, message(1000, 3), other, 0), mpi.ErrPeerFailed, "rank 1 has failed, and may have had the lock")
 		}
 		ok(mpi.Sendrecv(c, []byte{2}, other, 2, make([]byte, 1), other, 2))
 		w.UnlockAll()
@@ -740,8 +750,8 @@ func TestWinCannotPin(t *testing.T) {
 		w := ok(WinCreate(c, window))
 		if r.Rank() == 0 {
 			must(w.Lock(1, mpi.Shared))
-			for _, call := range []func() error{func() error { return w.PutSlice(mem, 1, 0) },
-				func() error { return w.GetSlice(mem, 1, 0) }} {
+			for _, call := range []func() error{func() error { return Put(w, mem, 1, 0) },
+				func() error { return Get(w, mem, 1, 0) }} {
 				r.d.Fail("Pin", 1)
 				isError(call(), mpi.ErrDevice, "gpu.")
 				must(w.Flush(1))

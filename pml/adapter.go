@@ -1,6 +1,7 @@
 package pml
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -29,7 +30,8 @@ import (
 // and Handle are of the first message only. A receiver with a buffer in memory of the host READs what RTS says as it
 // READs any message. It takes the first message of an allocation as a stream.
 //
-// An adapter that does not get to know an allocation leaves its messages to staging.go.
+// An adapter that does not get to know an allocation leaves its messages to staging.go. So does one that is too far
+// from the device (Devices.Near).
 
 const (
 	// reachedRead is a value of Tag in Handle: an adapter may READ the message.
@@ -47,13 +49,22 @@ type adapter struct {
 	a       *accelerators
 	devices *transport.Devices
 	regions []*region
-	unable  bool // Able has said so
-	told    bool // the log has the reason why messages go through pinned memory
+	unable  bool             // Able has said so
+	paths   map[int]*gpuPath // by the number of the device
+}
+
+// gpuPath is how an adapter and a device are to each other. Of its fields only told changes, which the engine's lock
+// guards.
+type gpuPath struct {
+	pci, where string
+	far        bool
+	told       [2]bool // the log says that messages are READ, and that they go through pinned memory
 }
 
 // region is an allocation that an adapter knows, is getting to know, or does not get to know.
 type region struct {
 	ad         *adapter
+	path       *gpuPath // nil: not known when the region was made
 	m          accel.Memory
 	from       uint64 // the pages that lie wholly in the allocation
 	n          int64
@@ -73,7 +84,7 @@ type reading struct {
 	asked  bool    // of a receive: Handle is to say where to READ from
 	addr   uint64  // likewise: this
 	key    uint64
-	syncs  bool // likewise: it waits for the user's stream before it begins
+	inRTS  bool // likewise: RTS has said it
 	wrote  bool // likewise: the device has not flushed yet what was READ
 	byKey  bool // of a send: the receiver wants to READ
 }
@@ -87,7 +98,7 @@ func (a *accelerators) adapter(p *peer) *adapter {
 	i := slices.IndexFunc(a.adapters, func(ad *adapter) bool { return ad.devices == p.rma.Devices })
 	if i < 0 {
 		i = len(a.adapters)
-		a.adapters = append(a.adapters, &adapter{a: a, devices: p.rma.Devices})
+		a.adapters = append(a.adapters, &adapter{a: a, devices: p.rma.Devices, paths: map[int]*gpuPath{}})
 	}
 	if ad := a.adapters[i]; !ad.unable {
 		return ad
@@ -105,18 +116,13 @@ func (ad *adapter) find(m accel.Memory) *region {
 			return g
 		}
 	}
-	if !ad.room(m) {
+	if ad.isFar(m.Device) || !ad.room(m) {
 		return nil
 	}
-	g := &region{ad: ad, m: m, used: ad.a.uses}
+	g := &region{ad: ad, path: ad.paths[m.Device], m: m, used: ad.a.uses}
 	g.from = (m.Base + devicePage - 1) &^ (devicePage - 1)
 	g.n = int64((m.Base+uint64(m.Size))&^(devicePage-1) - g.from)
 	ad.regions = append(ad.regions, g)
-	if g.n <= 0 {
-		g.known, g.refused = true, true
-		ad.tell(fmt.Errorf("an allocation of %d bytes at %#x has no whole page of %d", m.Size, m.Base, devicePage))
-		return g
-	}
 	ad.a.beside(g.register)
 	return g
 }
@@ -144,21 +150,21 @@ func (ad *adapter) room(m accel.Memory) bool {
 
 // register is what is done beside the engine.
 func (g *region) register() func() {
-	ad := g.ad
+	ad, path := g.ad, g.path
+	if path == nil {
+		path = ad.look(g.m.Device)
+	}
 	unable := ad.devices.Able()
-	err := unable
+	by, err := "", unable
 	if err == nil {
-		var fd int
-		if fd, err = ad.a.driver.DMABuf(g.m, g.from, g.n); err == nil {
-			g.local, g.key, err = ad.devices.Register(fd, g.from, g.n)
-			unix.Close(fd)
-		}
+		by, err = g.adapt(path)
 	}
 	return func() {
 		g.known, g.refused, ad.unable = true, err != nil, ad.unable || unable != nil
-		if err != nil {
-			ad.tell(err)
+		if ad.paths[g.m.Device] == nil {
+			ad.paths[g.m.Device] = path
 		}
+		ad.tell(ad.paths[g.m.Device], by, err)
 		waiting := g.waiting
 		g.waiting = nil
 		for _, then := range waiting {
@@ -168,13 +174,61 @@ func (g *region) register() func() {
 	}
 }
 
-const stagedBecause = "messages in device memory go through pinned memory: the adapter does not reach it"
+// look finds out how the adapter and a device are to each other. It reads files.
+func (ad *adapter) look(device int) *gpuPath {
+	all, err := ad.a.driver.Devices()
+	if err != nil || uint(device) >= uint(len(all)) {
+		return &gpuPath{pci: "unknown", where: fmt.Sprintf("the driver does not say where device %d is", device)}
+	}
+	p := &gpuPath{pci: all[device].PCI}
+	p.where, p.far = ad.devices.Near(p.pci)
+	return p
+}
 
-// tell says once why messages go through pinned memory.
-func (ad *adapter) tell(why error) {
-	if debug := ad.a.e.cfg.Debug; debug != nil && !ad.told {
-		ad.told = true
-		debug(stagedBecause, "because", why)
+// isFar reports whether a device is known to be too far.
+func (ad *adapter) isFar(device int) bool {
+	path := ad.paths[device]
+	return path != nil && path.far
+}
+
+// adapt has the adapter register the allocation. It returns how the adapter reaches it. Where the driver has no dma-buf
+// the adapter may know the address.
+func (g *region) adapt(path *gpuPath) (by string, err error) {
+	switch {
+	case path.far:
+		return "", errors.New(path.where)
+	case g.n <= 0:
+		return "", fmt.Errorf("an allocation of %d bytes at %#x has no whole page of %d", g.m.Size, g.m.Base,
+			devicePage)
+	}
+	fd, refused := g.ad.a.driver.DMABuf(g.m, g.from, g.n)
+	if refused != nil {
+		fd = -1
+	}
+	g.local, g.key, by, err = g.ad.devices.Register(fd, g.from, g.n)
+	if refused == nil {
+		unix.Close(fd)
+	} else if err != nil {
+		err = fmt.Errorf("%w: %w", err, refused)
+	}
+	return by, err
+}
+
+// wayOfDevice is what the log says, once for each way, of an adapter and a device.
+const (
+	wayOfDevice   = "messages in device memory"
+	throughPinned = "through pinned memory"
+)
+
+// tell says which way messages go, and why. err: why the adapter does not READ them.
+func (ad *adapter) tell(path *gpuPath, by string, err error) {
+	i, way, because := 0, "READ by "+by, path.where
+	if err != nil {
+		i, way, because = 1, throughPinned, err.Error()
+	}
+	if info := ad.a.e.cfg.Info; info != nil && !path.told[i] {
+		path.told[i] = true
+		info(wayOfDevice, "device", path.pci, "adapter", ad.devices.Name, "way", way, "because", because)
 	}
 }
 
@@ -296,7 +350,7 @@ func (o *deviceOp) offer(p *peer) rendezvous.Region {
 	}
 	g := ad.find(o.b.Memory)
 	// A message that waits for the user's stream may be read when its receiver is told so.
-	if g == nil || !g.known || g.refused || o.b.Ordered || !o.uses(g) {
+	if g == nil || !g.known || g.refused || !o.passed() || !o.uses(g) {
 		return rendezvous.Region{}
 	}
 	return rendezvous.Region{Addr: o.b.Addr, Key: g.key, Len: o.b.Len, OK: true}
@@ -305,20 +359,27 @@ func (o *deviceOp) offer(p *peer) rendezvous.Region {
 // announceDevice is announcePieces of a message in device memory. It reports whether the link has taken the RTS.
 func (ts *transfers) announceDevice(t *transfer) bool {
 	p, r := t.peer, t.r
-	memory := r.pieces.device.offer(p)
+	o := r.pieces.device
+	memory := o.offer(p)
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
 	if p.zcopy != nil {
 		t.snd.EndsAlone()
 	}
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
-	rts.Flags |= p.blocking(r) | wire.Device
+	rts.Flags |= p.blocking(r)
+	if ad := r.pieces.device.a.adapter(p); ad == nil || !ad.isFar(r.pieces.device.b.Memory.Device) {
+		rts.Flags |= wire.Device // else no answer would help the receiver
+	}
+	if !o.passed() {
+		rts.Flags |= wire.Unready
+	}
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
 		if memory.OK {
 			p.offered++
 		}
 		return true
 	}
-	r.pieces.device.unread()
+	o.unread()
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
 	return false
 }
@@ -352,11 +413,10 @@ func (o *deviceOp) sayKey() {
 
 // The receiving end.
 
-// reads begins to READ the message if that is possible. readable: RTS has said where it is. It reports whether
-// something is to come of it.
-func (o *deviceOp) reads(t *transfer, readable bool) bool {
+// reads begins to READ the message if that is possible. It reports whether something is to come of it.
+func (o *deviceOp) reads(t *transfer) bool {
 	ad := o.a.adapter(t.peer)
-	if ad == nil || !readable && !o.share.offered {
+	if ad == nil || !o.reading.inRTS && !o.share.offered {
 		return false
 	}
 	o.reading.addr, o.reading.key = t.rcv.Source.Addr, t.rcv.Source.Key
@@ -365,26 +425,18 @@ func (o *deviceOp) reads(t *transfer, readable bool) bool {
 		case o.over: // its sender has failed
 		case !o.uses(g):
 			o.askMore(t)
-		case readable:
+		case o.reading.inRTS:
 			o.read(t)
 		default:
-			o.reading.asked, o.share.asked = true, true
-			t.peer.sendControl(wire.Header{Kind: wire.HandleReq, Flags: wire.Urgent, ID: o.share.id, Key: t.id,
-				Len: wantsRead})
+			o.reading.asked = true
+			o.request(t, wire.Header{Len: wantsRead})
 		}
 	})
 	return true
 }
 
-// read starts the READ of the whole message: the link cuts it. The user's stream comes before.
+// read starts the READ of the whole message: the link cuts it.
 func (o *deviceOp) read(t *transfer) {
-	if o.b.Ordered && !o.after {
-		o.reading.syncs = true
-		if b := o.a.in.small.take(o); b != nil {
-			o.sync(b)
-		}
-		return
-	}
 	q := &o.reading
 	st, err := t.peer.rma.GetDevice(o.b.Addr, t.rcv.Left(), q.region.local, q.addr, q.key, t.id)
 	switch {

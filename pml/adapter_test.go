@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -20,9 +23,12 @@ import (
 // that memory that is used too early shows.
 type nicFabric struct {
 	mu     sync.Mutex
-	unable error // what Able says
-	refuse bool  // Register refuses
-	wrong  bool  // READs into device memory fail, half way
+	unable error  // what Able says
+	refuse bool   // Register refuses
+	wrong  bool   // READs into device memory fail, half way
+	far    string // the PCI address of a device that is far from all adapters
+	looks  int    // how often Near was called
+	asked  int    // how often receivers have asked for keys
 	keys   map[uint64]nicRegion
 	last   uint64
 	reads  int // how many there were
@@ -57,7 +63,8 @@ func (f *nicFabric) over(d transport.Device, proc *acceltest.Process) *nic {
 	n := &nic{Device: d, f: f, proc: proc, facts: *d.Facts(), rng: rand.New(rand.NewPCG(uint64(len(f.keys)), 8)),
 		room: map[int]bool{}}
 	n.facts.Short = nil // the end of a READ is found by Poll alone
-	n.devices = transport.Devices{Able: func() error { return f.unable }, Register: n.register, Deregister: n.deregister}
+	n.devices = transport.Devices{Name: "nic", Able: func() error { return f.unable }, Near: n.near,
+		Register: n.register, Deregister: n.deregister}
 	return n
 }
 
@@ -101,18 +108,26 @@ func (n *nic) Close() error {
 	return n.Device.Close()
 }
 
-func (n *nic) register(fd int, addr uint64, size int64) (local, key uint64, err error) {
+// near is by PCI addresses.
+func (n *nic) near(pci string) (where string, far bool) {
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	n.f.looks++
+	return "this test says so", n.f.far == pci
+}
+
+func (n *nic) register(fd int, addr uint64, size int64) (local, key uint64, by string, err error) {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(fd, &st); err != nil {
-		return 0, 0, err
+		return 0, 0, "", err
 	}
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	if n.f.refuse {
-		return 0, 0, errors.New("this test refuses it")
+		return 0, 0, "", errors.New("this test refuses it")
 	}
 	if addr%4096 != 0 || size%4096 != 0 || size <= 0 {
-		return 0, 0, fmt.Errorf("%d bytes at %#x", size, addr)
+		return 0, 0, "", fmt.Errorf("%d bytes at %#x", size, addr)
 	}
 	n.f.last++
 	if n.f.keys == nil {
@@ -120,7 +135,7 @@ func (n *nic) register(fd int, addr uint64, size int64) (local, key uint64, err 
 	}
 	n.f.keys[n.f.last<<8] = nicRegion{n, addr, size}
 	n.f.most = max(n.f.most, len(n.f.keys))
-	return n.f.last, n.f.last << 8, nil
+	return n.f.last, n.f.last << 8, "this test", nil
 }
 
 func (n *nic) deregister(key uint64) {
@@ -134,7 +149,7 @@ func (n *nic) Connect(ctx context.Context, peer int, address []byte) (transport.
 	if err != nil {
 		return nil, err
 	}
-	out := &nicLink{Link: l, caps: *l.Caps()}
+	out := &nicLink{Link: l, f: n.f, caps: *l.Caps()}
 	in := l.Caps().RMA
 	rma := *in
 	rma.Devices = &n.devices
@@ -225,10 +240,21 @@ func (n *nic) move(in *transport.RMA, dst uint64, size int64, local, addr, key u
 
 type nicLink struct {
 	transport.Link
+	f    *nicFabric
 	caps transport.Caps
 }
 
 func (l *nicLink) Caps() *transport.Caps { return &l.caps }
+
+func (l *nicLink) TrySend(h *wire.Header, payload []byte) bool {
+	taken := l.Link.TrySend(h, payload)
+	if taken && h.Kind == wire.HandleReq {
+		l.f.mu.Lock()
+		l.f.asked++
+		l.f.mu.Unlock()
+	}
+	return taken
+}
 
 // Once an allocation has been used by a message, adapters move its messages, from and to memory of each kind, and
 // neither end copies. The receiver's flush comes before its request is done.
@@ -304,17 +330,7 @@ func TestAdapterRefused(t *testing.T) {
 	} {
 		d := newDeviceRanks(t, 2, acceltest.Options{Adapters: true})
 		c.make(d)
-		var mu sync.Mutex
-		said := 0
-		for _, e := range d.e {
-			e.cfg.Debug = func(msg string, _ ...any) {
-				mu.Lock()
-				defer mu.Unlock()
-				if msg == stagedBecause {
-					said++
-				}
-			}
-		}
+		said := d.sayWays()
 		for i := range 4 {
 			from, want := d.buffer(0, 0, 40_000)
 			to, _ := d.buffer(1, i&1, 40_000)
@@ -332,9 +348,84 @@ func TestAdapterRefused(t *testing.T) {
 			t.Errorf("%s: %d READs", c.name, n)
 		}
 		d.left()
-		if said != 2 {
-			t.Errorf("%s: the two ranks have said why %d times", c.name, said)
+		// Each rank of each of its devices; rank 1 has buffers on two. One that has no use of adapters asks no more.
+		if s := said(); len(s) < 2 || len(s) > 3 || !strings.Contains(s[0], throughPinned) {
+			t.Errorf("%s: the two ranks have said %q", c.name, s)
 		}
+	}
+}
+
+// sayWays has the engines say which way messages of devices go. It returns what they have said.
+func (d *deviceRanks) sayWays() func() []string {
+	var mu sync.Mutex
+	var said []string
+	for _, e := range d.e {
+		e.cfg.Info = func(msg string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			if msg == wayOfDevice {
+				said = append(said, fmt.Sprint(e.cfg.Rank, args))
+			}
+		}
+	}
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(said)
+		return slices.Clone(said)
+	}
+}
+
+// An adapter does not READ into the memory of a device that is too far from it, nor do other adapters READ from there
+// through it. It moves the messages of devices that are near. The log says so of each device once, however many
+// allocations there are; of that device nothing asks the driver or
+// the adapter again.
+func TestAdapterFar(t *testing.T) {
+	d := newDeviceRanks(t, 2, acceltest.Options{Adapters: true, Devices: 2})
+	devices, err := d.procs[0].Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.nics.far = devices[1].PCI
+	said := d.sayWays()
+	for i := range 12 {
+		from, want := d.buffer(0, i&1, 40_000)
+		to, _ := d.buffer(1, i>>1&1, 40_000)
+		reads := d.nics.count()
+		for range 2 { // the second one's RTS has the key
+			s, r := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard), d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+			for _, q := range []*Request{s, r} {
+				if _, err := d.wait(q); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !bytes.Equal(d.read(1, to), want) {
+				t.Fatal("other bytes")
+			}
+		}
+		near := i&1 == 0 && i>>1&1 == 0
+		if n := d.nics.count() - reads; near && n != 2 || !near && n != 0 {
+			t.Errorf("from device %d to device %d: %d READs", i&1, i>>1&1, n)
+		}
+	}
+	for rank, want := range []int{6, 4} { // of the near device; a receiver's if the message may be READ
+		if n := d.procs[rank].Calls("DMABuf"); n != want {
+			t.Errorf("rank %d: %d descriptors, want %d", rank, n, want)
+		}
+	}
+	d.left()
+	got := said()
+	for i, want := range []string{"READ by this test", throughPinned, "READ by this test", throughPinned} {
+		if len(got) != 4 || !strings.Contains(got[i], want) || !strings.Contains(got[i], "this test says so") {
+			t.Fatalf("said: %q", got)
+		}
+	}
+	// For the key of each new allocation of the near device, and once before the sender knew how far the other one is.
+	if d.nics.asked != 4 {
+		t.Errorf("the receiver has asked %d times", d.nics.asked)
+	}
+	if d.nics.looks > 8 { // a rank may look twice at once
+		t.Errorf("%d looks at four pairs", d.nics.looks)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	_ "github.com/gorun-mpi/mpi/accel/cuda"
 	"github.com/gorun-mpi/mpi/internal/testkit/cudakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
+	"github.com/gorun-mpi/mpi/internal/topology/topologytest"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 	"github.com/gorun-mpi/mpi/transport/loop"
@@ -48,7 +49,8 @@ var softwareDevices = sync.OnceFunc(func() {
 })
 
 // newGPURanks: tags says whether the adapters match tags. over wraps each device; nil: as it is.
-func newGPURanks(t testing.TB, seed uint64, tags string, over func(rank int, d transport.Device) transport.Device) *gpuRanks {
+func newGPURanks(t testing.TB, seed uint64, tags string, over func(rank int, d transport.Device) transport.Device,
+	change ...func(*verbs.Options)) *gpuRanks {
 	t.Helper()
 	watchdog(t)
 	softwareDevices()
@@ -69,9 +71,13 @@ func newGPURanks(t testing.TB, seed uint64, tags string, over func(rank int, d t
 	library := hcakit.Build(t)
 	t.Setenv("SOFTHCA_DIR", t.TempDir())
 	for rank := range 2 {
-		net, err := verbs.New(verbs.Options{Rank: rank, Size: 2, Library: library, RegisterFrom: 1, Tags: tags,
+		opt := verbs.Options{Rank: rank, Size: 2, Library: library, RegisterFrom: 1, Tags: tags,
 			Control: tcp.Options{Job: "test", PeerTimeout: hangs,
-				Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}})
+				Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}}
+		for _, f := range change {
+			f(&opt)
+		}
+		net, err := verbs.New(opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,10 +87,10 @@ func newGPURanks(t testing.TB, seed uint64, tags string, over func(rank int, d t
 		e := newEngine(Config{Rank: rank, Size: 2, Net: net, Self: loop.New(1)[0], UnexpectedMax: 1 << 20,
 			ConnectTimeout: hangs,
 			Lookup:         func(_ context.Context, peer int) ([]byte, error) { return g.e[peer].Address(), nil },
-			Debug: func(msg string, args ...any) {
+			Info: func(msg string, args ...any) {
 				g.mu.Lock()
 				defer g.mu.Unlock()
-				if msg == stagedBecause {
+				if msg == wayOfDevice {
 					g.said = append(g.said, fmt.Sprint(rank, args))
 				}
 			}})
@@ -196,14 +202,21 @@ func TestGPUOverVerbs(t *testing.T) {
 		name string
 		tags string
 		plan *faulty.Plan
-	}{{"well", "off", nil}, {"tags", "on", nil}, {"full and late", "off", &faulty.Plan{FullRMA: 0.4, LateRMA: 0.5, LateFor: 20}},
-		{"failing", "off", &faulty.Plan{FailRMA: 0.4, RefuseRegister: 0.3}}} {
+		peer bool // by peer memory, not by dma-buf
+	}{{"well", "off", nil, false}, {"tags", "on", nil, false}, {"peer memory", "off", nil, true},
+		{"full and late", "off", &faulty.Plan{FullRMA: 0.4, LateRMA: 0.5, LateFor: 20}, false},
+		{"failing", "off", &faulty.Plan{FailRMA: 0.4, RefuseRegister: 0.3}, false}} {
 		t.Run(c.name, func(t *testing.T) {
+			var change []func(*verbs.Options)
+			by := "READ by dma-buf"
+			if c.peer {
+				change, by = append(change, withPeerMemory(t)), "READ by nvidia_peermem"
+			}
 			over := func(rank int, d transport.Device) transport.Device { return faulty.Wrap(d, int64(rank), *c.plan) }
 			if c.plan == nil {
 				over = nil
 			}
-			g := newGPURanks(t, 1, c.tags, over)
+			g := newGPURanks(t, 1, c.tags, over, change...)
 			sizes := []int64{0, 1, 8191, 8193, 65537, readOfVerbs - 1, readOfVerbs, readOfVerbs + 1}
 			if c.plan != nil {
 				sizes = []int64{1, 513, 8193, 200_001, 600_000}
@@ -257,6 +270,15 @@ func TestGPUOverVerbs(t *testing.T) {
 				t.Errorf("%d READs: the adapters have not moved the messages", n)
 			}
 			g.free()
+			g.close()
+			for _, s := range g.said {
+				if !strings.Contains(s, by) || !strings.Contains(s, "the adapter is software") {
+					t.Errorf("said: %q", s)
+				}
+			}
+			if len(g.said) != 2 {
+				t.Errorf("said: %q", g.said)
+			}
 		})
 	}
 }
@@ -325,6 +347,76 @@ func TestGPUOverVerbsRefused(t *testing.T) {
 	}
 	if n := g.e[1].Stats().Gets; n != 0 {
 		t.Errorf("%d READs", n)
+	}
+}
+
+// withPeerMemory has adapters that take addresses of the software GPU and no dma-bufs, on a machine that has
+// nvidia_peermem.
+func withPeerMemory(t testing.TB) func(*verbs.Options) {
+	t.Helper()
+	t.Setenv("SOFTHCA_DMABUF", "0")
+	t.Setenv("SOFTHCA_PEERMEM", cudakit.Build(t))
+	root := topologytest.Plant(t, []topologytest.Entry{{Path: "sys/module/nvidia_peermem/refcnt", Text: "0\n"}})
+	return func(o *verbs.Options) { o.Root = root }
+}
+
+// Between an adapter and a GPU at different sockets no message is READ, unless the setting says so. GPU 0 is at the
+// adapter's host bridge.
+func TestGPUOverVerbsFar(t *testing.T) {
+	const sys = "sys/devices/"
+	root := topologytest.Plant(t, []topologytest.Entry{
+		{Path: sys + "system/node/online", Text: "0-1\n"},
+		{Path: "sys/class/infiniband/softhca0", Target: "../../devices/pci0000:00/0000:00:01.0/infiniband/softhca0"},
+		{Path: sys + "pci0000:00/0000:00:01.0/infiniband/softhca0/device", Target: "../../../0000:00:01.0"},
+		{Path: sys + "pci0000:00/0000:00:01.0/numa_node", Text: "0\n"},
+		{Path: "sys/bus/pci/devices/0000:10:00.0", Target: "../../../devices/pci0000:00/0000:10:00.0"},
+		{Path: sys + "pci0000:00/0000:10:00.0/numa_node", Text: "0\n"},
+		{Path: "sys/bus/pci/devices/0000:11:00.0", Target: "../../../devices/pci0000:11/0000:11:00.0"},
+		{Path: sys + "pci0000:11/0000:11:00.0/numa_node", Text: "1\n"},
+	})
+	for setting, want := range map[string]struct {
+		gets uint64
+		said []string
+	}{
+		"auto": {2, []string{"0000:10:00.0 adapter softhca0 way READ by dma-buf because PHB: through one host bridge",
+			"0000:11:00.0 adapter softhca0 way through pinned memory because SYS: through the link between CPU"}},
+		"on": {4, []string{"0000:10:00.0 adapter softhca0 way READ by dma-buf because PHB",
+			"0000:11:00.0 adapter softhca0 way READ by dma-buf because GORUN_GPUDIRECT is on; SYS"}},
+		"off": {0, []string{
+			"0000:10:00.0 adapter softhca0 way through pinned memory because verbs: GORUN_GPUDIRECT is off"}},
+	} {
+		t.Run(setting, func(t *testing.T) {
+			g := newGPURanks(t, 4, "off", nil, func(o *verbs.Options) { o.Root, o.GPUDirect = root, setting })
+			for _, device := range []int{0, 1} {
+				from, to := g.alloc(device, 1<<20), g.alloc(0, 1<<20)
+				for range 2 {
+					a, want := g.part(from, 5, 300_000)
+					b, _ := g.part(to, 7, 300_000)
+					s, r := g.e[0].IsendDevice(nil, 0, 1, 3, a, Standard), g.e[1].IrecvDevice(nil, 0, 0, 3, b)
+					for _, q := range []*Request{r, s} {
+						if _, err := g.wait("a message", q); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if !bytes.Equal(g.read(b), want) {
+						t.Fatal("other bytes")
+					}
+				}
+			}
+			g.free()
+			if n := g.e[1].Stats().Gets; n != want.gets {
+				t.Errorf("%d READs, want %d", n, want.gets)
+			}
+			g.close()
+			for _, w := range want.said {
+				if n := strings.Count(strings.Join(g.said, "\n"), w); n == 0 {
+					t.Errorf("no %q in %q", w, g.said)
+				}
+			}
+			if most := len(want.said) + 1; len(g.said) != most { // of both ranks, GPU 0
+				t.Errorf("said: %q", g.said)
+			}
+		})
 	}
 }
 

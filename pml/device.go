@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,7 +52,7 @@ type deviceOp struct {
 	copies  int   // under way, of its buffer
 	over    bool  // complete has been told: it ends when nothing is under way any more
 	done    bool  // the request has ended, and may be another's
-	after   bool  // the copies wait for the user's stream
+	mark    mark  // of the user's stream, which comes before the copies
 	waiting *pool // in whose line it stands; nil: in none
 
 	// buf is pinned memory that it has, for bytes from … from+n of the message, of which the first ready are there. A
@@ -67,36 +69,52 @@ type deviceOp struct {
 // accelerators are what an engine needs for messages in device memory: pinned memory and the copies under way. It is
 // made for the first such message.
 type accelerators struct {
-	e      *Engine
-	driver accel.Driver
-	inner  transport.Device // the engine's, which the accelerators are polled before
-	bell   *eventset.Bell   // rings when copies have ended, while the rank sleeps
-	mem    []byte           // pinned
-	out    side             // for sends
-	in     side             // for receives. Two sides: a send never waits for a receive
-	under  []copying        // oldest first of each device
-	aside  int              // calls of beside that go on
-	ended  bool             // finish has been called
-	using  map[uint64]int   // how many requests that are not over use an allocation, by its ID
-	over   chan struct{}    // closed when no copy and no idle region is left after that
+	e       *Engine
+	driver  accel.Driver
+	inner   transport.Device // the engine's, which the accelerators are polled before
+	bell    *eventset.Bell   // rings when copies have ended, while the rank sleeps
+	mem     []byte           // pinned
+	out     side             // for sends
+	in      side             // for receives. Two sides: a send never waits for a receive
+	under   []copying        // oldest first of each device
+	started map[int]int      // how many of them are on the stream of a device
+	streams []*userStream    // that messages wait for
+	since   time.Time        // when one of them has come or gone last
+	marks   atomic.Uint64    // number of the last mark
+	aside   int              // calls of beside that go on
+	ended   bool             // finish has been called
+	using   map[uint64]int   // how many requests that have not ended use an allocation, by its ID
+	over    chan struct{}    // closed when no copy and no idle region is left after that
 
-	lastLent uint64 // number of what was lent last
-	uses     uint64 // messages that have been lent, or that an adapter was to move, ever
-	forgets  []forgetter
+	notShared bool   // the log has the reason why memory is not shared with a rank of this host
+	lastLent  uint64 // number of what was lent last
+	uses      uint64 // messages that have been lent, or that an adapter was to move, ever
+	forgets   []forgetter
 
 	adapters []*adapter
 	full     []*deviceOp // receives whose link had no room for their READ
 }
 
-// copying is a copy that is under way.
+// startedMost is how many copies the library's stream of a device has at a time. A driver whose stream is full blocks
+// its caller, which has the engine's lock.
+const startedMost = 256
+
+// copying is a copy that is under way, or is started when there is room for it: then event is 0.
 type copying struct {
 	device int
 	event  accel.Event
+	dst    uint64
+	src    uint64
+	n      int64
 	op     *deviceOp // whose buffer it touches; nil: of none
 	from   uint64    // ID of the allocation that it reads, where that is another rank's of this process
 	asked  bool      // the bell rings some time after its end
 	end    func(error)
 }
+
+// MovesDevices reports whether this engine moves messages in device memory. It does not where it leaves matching to a
+// library.
+func (e *Engine) MovesDevices() bool { return e.direct }
 
 // useAccelerator returns what messages of that driver need. The lock is not held: pinning takes long.
 func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
@@ -117,7 +135,8 @@ func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
 	case a != nil:
 		return a, nil
 	}
-	a = &accelerators{e: e, driver: d, using: map[uint64]int{}, over: make(chan struct{})}
+	a = &accelerators{e: e, driver: d, using: map[uint64]int{}, started: map[int]int{},
+		over: make(chan struct{})}
 	if err := a.pin(); err != nil {
 		return nil, err
 	}
@@ -182,7 +201,7 @@ func (c *copyingDevice) Connect(ctx context.Context, peer int, address []byte) (
 }
 
 func (c *copyingDevice) Poll(pkts []transport.Packet) int {
-	if len(c.under) > 0 {
+	if len(c.under)+len(c.streams) > 0 {
 		c.accelerators().poll()
 	}
 	n := c.inner.Poll(pkts)
@@ -193,11 +212,12 @@ func (c *copyingDevice) Poll(pkts []transport.Packet) int {
 }
 
 func (c *copyingDevice) Arm(level transport.Level) bool {
-	if a := c.accelerators(); len(a.under) > 0 {
+	if a := c.accelerators(); len(a.under)+len(a.streams) > 0 {
 		if a.poll() > 0 {
 			return false
 		}
 		a.notify()
+		a.askLater()
 	}
 	return c.inner.Arm(level)
 }
@@ -217,25 +237,31 @@ func (a *accelerators) notify() {
 			continue
 		}
 		for j := range a.under {
-			a.under[j].asked = a.under[j].asked || of(a.under[j])
+			a.under[j].asked = a.under[j].asked || of(a.under[j]) && a.under[j].event != 0
 		}
 	}
 }
 
-// poll ends the copies that are over. It returns how many. The copies of one device end in their order: behind one that
-// is under way no other is asked about.
+// poll ends the copies that are over, and goes on with the messages whose streams have come to their marks. It returns
+// how many. The copies of one device end in their order: behind one that is under way no other is asked about.
 func (a *accelerators) poll() (n int) {
+	n = a.pollStreams()
 	waits := uint64(0)
 	for i := 0; i < len(a.under); {
 		c := a.under[i]
 		bit := uint64(1) << (c.device & 63)
-		if waits&bit != 0 {
-			i++
-			continue
+		var done bool
+		var err error
+		if c.event == 0 {
+			err = a.tryStart(&a.under[i])
+		} else if waits&bit == 0 {
+			if done, err = a.driver.Done(c.device, c.event); done || err != nil {
+				a.started[c.device]--
+			} else {
+				waits |= bit
+			}
 		}
-		done, err := a.driver.Done(c.device, c.event)
 		if !done && err == nil {
-			waits |= bit
 			i++
 			continue
 		}
@@ -251,9 +277,7 @@ func (a *accelerators) poll() (n int) {
 		i = 0 // the list may be another
 	}
 	if n > 0 {
-		if len(a.under) == 0 {
-			a.leaveShorts(false)
-		}
+		a.ends()
 		a.forgetting()
 	}
 	return n
@@ -261,24 +285,59 @@ func (a *accelerators) poll() (n int) {
 
 // start starts a copy of n bytes on a device. end is told how it has ended, unless start returns an error.
 func (a *accelerators) start(op *deviceOp, device int, dst, src uint64, n int64, end func(error)) error {
-	ev, err := a.driver.Copy(device, dst, src, n)
-	if err != nil {
-		return deviceError("starting a copy", err)
+	c := copying{device: device, dst: dst, src: src, n: n, op: op, end: end}
+	if !a.queue(device) {
+		if err := a.tryStart(&c); err != nil {
+			return deviceError("starting a copy", err)
+		}
 	}
 	if op != nil {
 		op.copies++
 	}
-	a.under = append(a.under, copying{device: device, event: ev, op: op, end: end})
-	if len(a.under) == 1 {
+	a.under = append(a.under, c)
+	a.begins()
+	return nil
+}
+
+// queue reports whether copies of a device wait to be started.
+func (a *accelerators) queue(device int) bool {
+	for i := len(a.under) - 1; i >= 0; i-- {
+		if a.under[i].device == device {
+			return a.under[i].event == 0
+		}
+	}
+	return false
+}
+
+// tryStart starts c if there is room for it on the device's stream. The copies before it have been started.
+func (a *accelerators) tryStart(c *copying) (err error) {
+	if a.started[c.device] < startedMost {
+		if c.event, err = a.driver.Copy(c.device, c.dst, c.src, c.n); err == nil {
+			a.started[c.device]++
+		}
+	}
+	return err
+}
+
+// begins is called when there is one more thing to poll for.
+func (a *accelerators) begins() {
+	if len(a.under)+len(a.streams) == 1 {
 		a.leaveShorts(true)
 	}
 	// Whoever sleeps, or is about to be left asleep, must have asked for the bell.
 	a.e.wait.isNot()
 	a.e.wakeLeader()
-	return nil
 }
 
-// leaveShorts leaves all messages to Poll while copies are under way, which a look for short ones would pass over.
+// ends is called when there is less to poll for.
+func (a *accelerators) ends() {
+	if len(a.under)+len(a.streams) == 0 {
+		a.leaveShorts(false)
+	}
+}
+
+// leaveShorts leaves all messages to Poll while there is something to poll for, which a look for short ones would pass
+// over.
 func (a *accelerators) leaveShorts(on bool) {
 	s := &a.e.links.shorts
 	if a.e.closed != nil || s.next == nil {
@@ -307,6 +366,7 @@ func (a *accelerators) finish() {
 			}
 		}
 	}
+	a.leaveStreams()
 	for len(a.under) > 0 {
 		if a.poll() == 0 {
 			a.notify()
@@ -334,13 +394,13 @@ func (e *Engine) IsendDevice(cc context.Context, ctx uint32, dest int, tag int32
 	if b.Len == 0 {
 		return e.Isend(cc, ctx, dest, tag, nil, mode)
 	}
-	a, err := e.useAccelerator(b.Driver)
+	a, m, err := e.useBuffer(&b)
 	e.lock()
 	defer e.unlock()
 	r := e.requests.handle()
 	r.prepareSend(cc, ctx, dest, tag, nil, mode)
 	r.buf.Len, r.announce = int(b.Len), true
-	e.startDevice(r, a, b, err)
+	e.startDevice(r, a, b, m, err)
 	return r
 }
 
@@ -349,12 +409,12 @@ func (e *Engine) IrecvDevice(cc context.Context, ctx uint32, source int, tag int
 	if b.Len == 0 {
 		return e.Irecv(cc, ctx, source, tag, nil)
 	}
-	a, err := e.useAccelerator(b.Driver)
+	a, m, err := e.useBuffer(&b)
 	e.lock()
 	defer e.unlock()
 	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, tag, nil)
-	e.startDevice(r, a, b, err)
+	e.startDevice(r, a, b, m, err)
 	return r
 }
 
@@ -363,13 +423,14 @@ func (e *Engine) MrecvDevice(cc context.Context, m *Message, b accel.Buffer) (*R
 	if b.Len == 0 {
 		return e.Imrecv(cc, m, nil)
 	}
-	a, err := e.useAccelerator(b.Driver)
+	a, place, err := e.useBuffer(&b)
 	if err != nil {
 		return nil, err
 	}
 	e.lock()
 	defer e.unlock()
 	if m.recv {
+		a.dropMark(&b, place)
 		return nil, fmt.Errorf("%w: the message has been received already", ErrRequest)
 	}
 	m.recv = true
@@ -377,7 +438,7 @@ func (e *Engine) MrecvDevice(cc context.Context, m *Message, b accel.Buffer) (*R
 	r.prepareRecv(cc, m.ctx, int(m.status.Source), m.status.Tag, nil)
 	r.state, r.err = stActive, nil
 	e.load.outstanding++
-	r.onDevice(a, b)
+	r.onDevice(a, b, place)
 	if e.gone { // and so is the device's memory
 		e.complete(r, e.closed)
 	} else {
@@ -388,8 +449,9 @@ func (e *Engine) MrecvDevice(cc context.Context, m *Message, b accel.Buffer) (*R
 }
 
 // startDevice starts r, or ends it with err.
-func (e *Engine) startDevice(r *Request, a *accelerators, b accel.Buffer, err error) {
+func (e *Engine) startDevice(r *Request, a *accelerators, b accel.Buffer, m mark, err error) {
 	if err == nil && b.Len > math.MaxInt {
+		a.dropMark(&b, m)
 		err = fmt.Errorf("%w: %d bytes", ErrRequest, b.Len)
 	}
 	if err != nil {
@@ -399,14 +461,14 @@ func (e *Engine) startDevice(r *Request, a *accelerators, b accel.Buffer, err er
 		e.exitCall()
 		return
 	}
-	r.onDevice(a, b)
+	r.onDevice(a, b, m)
 	e.start(r)
 	e.exitCall()
 }
 
-// onDevice says where the message of r is.
-func (r *Request) onDevice(a *accelerators, b accel.Buffer) {
-	o := &deviceOp{a: a, r: r, b: b}
+// onDevice says where the message of r is, and what comes before its copies.
+func (r *Request) onDevice(a *accelerators, b accel.Buffer, m mark) {
+	o := &deviceOp{a: a, r: r, b: b, mark: m}
 	a.using[b.Memory.ID]++
 	r.extra, r.hold = true, holdCopies
 	r.pieces = &pieces{unpacker: o, device: o}
@@ -422,18 +484,16 @@ func (r *Request) device() *deviceOp {
 
 // held is called when r is over but for its copies. It reports whether some are under way.
 func (o *deviceOp) held() bool {
-	if !o.over {
-		o.over = true
-		if n := o.a.using[o.b.Memory.ID] - 1; n > 0 {
-			o.a.using[o.b.Memory.ID] = n
-		} else {
-			delete(o.a.using, o.b.Memory.ID)
-		}
-	}
+	o.over = true
 	o.flush()
 	o.letGo()
 	if o.busy() {
 		return true
+	}
+	if n := o.a.using[o.b.Memory.ID] - 1; n > 0 {
+		o.a.using[o.b.Memory.ID] = n
+	} else {
+		delete(o.a.using, o.b.Memory.ID)
 	}
 	o.r.hold, o.done = holdNothing, true
 	return false
@@ -453,6 +513,9 @@ func (o *deviceOp) settle() {
 func (o *deviceOp) letGo() {
 	o.unlend()
 	o.unread()
+	if len(o.rest) == 0 {
+		o.unmark()
+	}
 	if len(o.a.full) > 0 {
 		o.a.full = slices.DeleteFunc(o.a.full, func(other *deviceOp) bool { return other == o })
 	}
@@ -474,44 +537,10 @@ func (o *deviceOp) giveBack() {
 // deviceError is what a driver has answered.
 func deviceError(what string, err error) error { return fmt.Errorf("%w: %s: %w", ErrDevice, what, err) }
 
-// streamError is what a driver has answered of the user's stream.
-func streamError(what string, stream uint64, err error) error {
-	return deviceError(fmt.Sprintf("%s the stream %#x of On", what, stream), err)
-}
-
 // fails notes why r ends; the first reason counts.
 func (r *Request) fails(err error) {
 	if r.err == nil {
 		r.err = err
-	}
-}
-
-// order has the copies that are started from now on wait for the user's stream.
-func (o *deviceOp) order() error {
-	if !o.b.Ordered || o.after {
-		return nil
-	}
-	o.after = true
-	return o.a.follow(o.b.Memory.Device, o.b.Stream)
-}
-
-// follow has the copies that are started on a device from now on wait for a user's stream. That may take long, and the
-// bell rings behind all that is on the library's stream: so it is to ring for what is under way before that.
-func (a *accelerators) follow(device int, stream uint64) error {
-	a.notify()
-	if err := a.driver.After(device, stream); err != nil {
-		return streamError("waiting for", stream, err)
-	}
-	return nil
-}
-
-// ordered has the user's stream wait for the copies that have been started: the last one has been.
-func (o *deviceOp) ordered() {
-	if !o.b.Ordered {
-		return
-	}
-	if err := o.a.driver.Before(o.b.Memory.Device, o.b.Stream); err != nil {
-		o.r.fails(streamError("making wait", o.b.Stream, err))
 	}
 }
 

@@ -16,13 +16,12 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// heldReceive is a receive at rank 1 whose message has come, and whose copy waits for a kernel on stream. A caller
-// sleeps for it; ended has its result.
+// heldReceive is a receive at rank 1 whose message has come, and whose copy does not end before stream is released. A
+// caller sleeps for it; ended has its result.
 func heldReceive(d *deviceRanks) (stream *acceltest.Stream, ended chan error) {
 	d.t.Helper()
-	stream = d.procs[1].Stream(0)
+	stream = d.procs[1].Copies(0)
 	to, _ := d.buffer(1, 0, 100)
-	to.Ordered, to.Stream = true, stream.Handle()
 	stream.Hold()
 	r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
 	d.e[0].Isend(nil, 0, 1, 3, d.bytes(100), Standard)
@@ -98,7 +97,8 @@ func TestDeviceNotifiesOnce(t *testing.T) {
 	d.left()
 }
 
-// A caller that sleeps for one copy hears of its end while the next one, which is behind it, waits for a user's stream.
+// A caller that sleeps for one message hears of its stream while another message waits for another stream, where no
+// notice of the driver and nothing else wakes it.
 func TestDeviceWakesForTheFirst(t *testing.T) {
 	d := newDeviceRanks(t, 2, acceltest.Options{})
 	streams := [2]*acceltest.Stream{d.procs[1].Stream(0), d.procs[1].Stream(0)}
@@ -114,7 +114,7 @@ func TestDeviceWakesForTheFirst(t *testing.T) {
 		d.e[1].Iprobe(0, 0, 99, false) // so that it looks
 		d.e[1].lock()
 		a := d.e[1].links.transfers.accel
-		both = a != nil && len(a.under) == 2
+		both = a != nil && len(a.streams) == 2
 		d.e[1].unlock()
 	}
 	ended := make(chan error, 1)
@@ -131,6 +131,9 @@ func TestDeviceWakesForTheFirst(t *testing.T) {
 		}
 	case <-time.After(hangs / 8):
 		t.Error("the caller sleeps on")
+	}
+	if done, err := rs[1].peek(); done {
+		t.Error("the other message does not wait for its stream: ", err)
 	}
 	streams[1].Release()
 	if _, err := d.wait(rs[1]); err != nil {
@@ -165,9 +168,9 @@ func (l *lateRinger) asked() []int {
 func TestDeviceLateNotice(t *testing.T) {
 	d := newDeviceRanks(t, 2, acceltest.Options{})
 	late := &lateRinger{Process: d.procs[1]}
-	stream := d.procs[1].Stream(0)
+	stream := d.procs[1].Copies(0)
 	to, _ := d.buffer(1, 0, 100)
-	to.Driver, to.Ordered, to.Stream = late, true, stream.Handle()
+	to.Driver = late
 	stream.Hold()
 	r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
 	d.e[0].Isend(nil, 0, 1, 3, d.bytes(100), Standard)
@@ -441,9 +444,9 @@ func TestDeviceKeptShortSends(t *testing.T) {
 func TestDeviceWithoutNotice(t *testing.T) {
 	d := newDeviceRanks(t, 2, acceltest.Options{})
 	late := &lateRinger{Process: d.procs[1]}
-	stream := d.procs[1].Stream(0)
+	stream := d.procs[1].Copies(0)
 	to, _ := d.buffer(1, 0, 100)
-	to.Driver, to.Ordered, to.Stream = late, true, stream.Handle()
+	to.Driver = late
 	stream.Hold()
 	d.procs[1].Fail("CopyEnd", 1)
 	r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
@@ -467,6 +470,46 @@ func TestDeviceWithoutNotice(t *testing.T) {
 	}
 	for _, fd := range late.asked() {
 		unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+	d.left()
+}
+
+// The driver is asked for so many copies at a time and no more, since its queue may be full. The others follow in their
+// order, and one that cannot be started then ends its message alone.
+func TestDeviceStartsSoMany(t *testing.T) {
+	const more = 40
+	d := newDeviceRanks(t, 2, acceltest.Options{})
+	from, want := d.buffer(0, 0, 50)
+	to, _ := d.buffer(1, 0, 50*(startedMost+more))
+	var rs, ss []*Request
+	d.procs[1].Copies(0).Hold()
+	for i := range startedMost + more {
+		rs = append(rs, d.e[1].IrecvDevice(nil, 0, 0, 3, to.Part(int64(i)*50, 50)))
+		ss = append(ss, d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard))
+	}
+	for n := 0; n < startedMost+more; time.Sleep(100 * time.Microsecond) {
+		d.e[0].Iprobe(0, 1, 99, false)
+		d.e[1].Iprobe(0, 0, 99, false)
+		d.e[1].lock()
+		n = len(d.e[1].links.transfers.accel.under)
+		d.e[1].unlock()
+	}
+	if n := d.procs[1].Calls("Copy"); n != startedMost {
+		t.Errorf("the driver was asked for %d copies while none of them ended, want %d", n, startedMost)
+	}
+	d.procs[1].Fail("Copy", more/2)
+	d.procs[1].Copies(0).Release()
+	failed := 0
+	for i, r := range rs {
+		d.wait(ss[i])
+		if _, err := d.wait(r); errors.Is(err, ErrDevice) {
+			failed++
+		} else if err != nil || !bytes.Equal(d.read(1, to.Part(int64(i)*50, 50)), want) {
+			t.Fatalf("message %d is another, or %v", i, err)
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d messages have failed, want 1", failed)
 	}
 	d.left()
 }

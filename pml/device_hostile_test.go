@@ -197,9 +197,10 @@ func (h *deviceAttack) gpus() *testGPUs {
 	var keys atomic.Uint64
 	return &testGPUs{devices: transport.Devices{
 		Able: func() error { return nil },
-		Register: func(int, uint64, int64) (local, key uint64, err error) {
+		Near: func(string) (string, bool) { return "", false },
+		Register: func(int, uint64, int64) (local, key uint64, by string, err error) {
 			k := keys.Add(1)
-			return k, k, nil
+			return k, k, "", nil
 		},
 		Deregister: func(uint64) {},
 	}, get: func(l *testLink, dst uint64, n int64, cookie uint64) (transport.State, error) {

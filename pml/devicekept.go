@@ -45,13 +45,18 @@ func (r *Request) StartDevice() error {
 	}
 	k := r.keep
 	e.unlock() // pinning takes long; a second Start at this moment is the caller's mistake
-	a, err := e.useAccelerator(k.device.Driver)
+	err := lives(k.device)
+	var a *accelerators
+	var m mark
 	if err == nil {
-		err = lives(k.device)
+		a, m, err = e.useBuffer(k.device)
 	}
 	e.lock()
 	defer e.unlock()
 	if r.state != stIdle {
+		if a != nil {
+			a.dropMark(k.device, m)
+		}
 		return r.notIdle()
 	}
 	if r.op == opRecv {
@@ -60,7 +65,7 @@ func (r *Request) StartDevice() error {
 		r.prepareSend(k.cctx, r.recv.Ctx, int(k.source), k.tag, nil, r.mode)
 		r.buf.Len, r.announce = int(k.device.Len), true
 	}
-	e.startDevice(r, a, *k.device, err)
+	e.startDevice(r, a, *k.device, m, err)
 	return nil
 }
 

@@ -29,6 +29,7 @@ type Config struct {
 	Offload OffloadMode // whether a device that can match tags does
 
 	Debug      func(msg string, args ...any) // nil: silent
+	Info       func(msg string, args ...any) // nil: silent
 	NewRequest func() *Request               // makes the requests that callers hold; nil: new(Request)
 }
 

@@ -48,11 +48,12 @@ const (
 type share struct {
 	offered bool   // of a receive: the message is in device memory
 	id      uint64 // likewise: the sender's number of it
+	unready bool   // likewise: it waits for the sender's stream
 	asked   bool   // likewise: a Handle is to come
 	at      uint64 // likewise: where it is in the allocation
 	located bool   // of a send: it has been asked where it is
 	here    bool   // likewise: by a receiver in this process
-	syncs   bool   // likewise: it wants pinned memory to wait for the user's stream
+	held    bool   // likewise: the answer waits for the user's stream
 	lent    *lent  // likewise: of which the receiver copies it
 	direct  uint64 // likewise: its number in direct; 0: none
 }
@@ -176,62 +177,18 @@ func (ts *transfers) onHandleReq(p *peer, h *wire.Header) {
 		t.snd.OnHandleReq(h.Key)
 		o.reading.byKey = h.Len == wantsRead
 		o.share.located, o.share.here = true, !o.reading.byKey && h.Addr == identity(o.b.Driver)
-		switch {
-		case o.share.here && (!o.b.Ordered || int(h.Tag) == o.b.Memory.Device):
-			o.answerHere(t, o.b) // one stream after the other: the copy waits for the user's by itself
-		case o.b.Ordered: // the receiver's device, or process, has no such stream
-			o.share.syncs = true
-			if b := o.a.out.small.take(o); b != nil {
-				o.sync(b)
-			}
-		default:
+		if o.share.held = !o.mayTouch(); !o.share.held {
 			o.answer()
 		}
 	}
 }
 
-// answerHere tells a receiver in this process that the message is in b. It copies in the library's stream of its
-// device.
-func (o *deviceOp) answerHere(t *transfer, b accel.Buffer) {
-	o.share.direct = lendDirect(b, t.snd.To())
+// answerHere tells a receiver in this process that the message is in the buffer of o. It copies in the library's stream
+// of its device.
+func (o *deviceOp) answerHere(t *transfer) {
+	o.share.direct = lendDirect(o.b, t.snd.To())
 	t.peer.sendControl(wire.Header{Kind: wire.Handle, Flags: wire.Urgent, Key: t.snd.To(), Tag: reachedHere,
 		ID: o.share.direct})
-}
-
-// sync answers, or READs, when what is on the user's stream has ended: a byte is copied behind it.
-func (o *deviceOp) sync(b *pinned) {
-	o.share.syncs, o.reading.syncs = false, false
-	err := o.order()
-	if err == nil {
-		err = o.a.start(o, o.b.Memory.Device, b.mem.Number(), o.b.Addr, 1, func(err error) {
-			b.pool.put(b)
-			if err != nil {
-				err = streamError("waiting for", o.b.Stream, err)
-			}
-			o.synced(err)
-		})
-	}
-	if err != nil {
-		b.pool.put(b)
-		o.synced(err)
-	}
-}
-
-// synced is called when what was on the user's stream has ended, or err is why that cannot be known.
-func (o *deviceOp) synced(err error) {
-	t := o.r.transfer
-	switch {
-	case o.over || t == nil || t.failed != nil:
-	case o.r.op == opSend && err != nil:
-		o.breaks(err)
-	case o.r.op == opSend:
-		o.answer()
-	case err != nil:
-		o.r.fails(err)
-		o.a.e.links.transfers.onReceiver(t, t.rcv.Over())
-	default:
-		o.read(t)
-	}
 }
 
 // answer tells the receiver where the message is, which is there.
@@ -242,9 +199,11 @@ func (o *deviceOp) answer() {
 	}
 	t, m := o.r.transfer, o.b.Memory
 	if o.share.here {
-		b := o.b
-		b.Ordered = false
-		o.answerHere(t, b)
+		o.answerHere(t)
+		return
+	}
+	if !t.peer.link.Caps().SameHost { // it has only waited
+		o.refuse()
 		return
 	}
 	s := t.peer.sharing()
@@ -262,6 +221,7 @@ func (o *deviceOp) answer() {
 			switch t := o.r.transfer; {
 			case o.over || t == nil || t.failed != nil:
 			case err != nil || offset < 0 || len(handle) == 0 || len(handle) > handleMost || offset > math.MaxInt64-m.Size:
+				o.a.tellNotShared(err)
 				o.refuse()
 			default:
 				if l := s.find(m.ID); l != nil { // another message has been faster
@@ -360,14 +320,18 @@ func (ts *transfers) onUnmapped(p *peer, h *wire.Header) {
 
 // askWhere asks the sender where the message is, if this rank may be able to reach it. It reports whether it has.
 func (o *deviceOp) askWhere(t *transfer) bool {
-	p := t.peer
-	if !o.share.offered || !p.link.Caps().SameHost {
+	if !o.share.offered || !t.peer.link.Caps().SameHost {
 		return false
 	}
-	o.share.asked = true
-	p.sendControl(wire.Header{Kind: wire.HandleReq, Flags: wire.Urgent, ID: o.share.id, Key: t.id,
-		Addr: identity(o.b.Driver), Tag: int32(o.b.Memory.Device)})
+	o.request(t, wire.Header{Addr: identity(o.b.Driver)})
 	return true
+}
+
+// request sends a HandleReq. Its answer comes when the message is ready.
+func (o *deviceOp) request(t *transfer, h wire.Header) {
+	o.share.asked, o.share.unready = true, false
+	h.Kind, h.Flags, h.ID, h.Key = wire.HandleReq, wire.Urgent, o.share.id, t.id
+	t.peer.sendControl(h)
 }
 
 // onHandle takes the sender's answer, which may say anything.
@@ -442,8 +406,21 @@ func (o *deviceOp) reach(t *transfer, h *wire.Header, handle []byte) {
 	o.copyFrom(t, b, at)
 }
 
+const notSharedBecause = "messages between devices of this host go through pinned memory, not by one copy"
+
+// tellNotShared says once why one copy does not move the messages.
+func (a *accelerators) tellNotShared(why error) {
+	if debug := a.e.cfg.Debug; debug != nil && !a.notShared {
+		a.notShared = true
+		debug(notSharedBecause, "because", why)
+	}
+}
+
 // hasOpened is called when Open has answered.
 func (a *accelerators) hasOpened(b *borrowed, device int, at *opened, addr uint64, err error) {
+	if err != nil {
+		a.tellNotShared(err)
+	}
 	at.addr, at.err, at.known = addr, err, true
 	waiting := at.waiting
 	at.waiting = nil
@@ -508,27 +485,19 @@ func (b *borrowed) close(a *accelerators, then func()) {
 // pull copies the message from addr: here is the buffer there if it is in this process, b the allocation if it is not.
 func (o *deviceOp) pull(t *transfer, addr uint64, here *accel.Buffer, b *borrowed) {
 	a, device := o.a, o.b.Memory.Device
-	err := o.order()
-	if err == nil && here != nil && here.Ordered {
-		err = a.follow(device, here.Stream)
-	}
-	if err == nil {
-		err = a.start(o, device, o.b.Addr, addr, t.rcv.Left(), func(err error) {
-			if err != nil {
-				o.r.fails(deviceError("copying the message from device to device", err))
-			}
-			o.pulled(b)
-		})
-		if here != nil && err == nil {
-			a.under[len(a.under)-1].from = here.Memory.ID
+	err := a.start(o, device, o.b.Addr, addr, t.rcv.Left(), func(err error) {
+		if err != nil {
+			o.r.fails(deviceError("copying the message from device to device", err))
 		}
-	}
-	if err != nil {
+		o.pulled(b)
+	})
+	switch {
+	case err != nil:
 		o.r.fails(err)
 		o.pulled(b)
-		return
+	case here != nil:
+		a.under[len(a.under)-1].from = here.Memory.ID
 	}
-	o.ordered()
 }
 
 // pulled is called when the message is there, or will not come.

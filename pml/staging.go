@@ -96,8 +96,6 @@ func (o *deviceOp) got(b *pinned) {
 	case len(o.rest) > 0:
 		o.landIn(b)
 		o.landRest()
-	case o.share.syncs || o.reading.syncs:
-		o.sync(b)
 	case o.r.op == opSend:
 		o.fill(b)
 	default:
@@ -115,14 +113,14 @@ func (o *deviceOp) sendPiece(t *transfer, a *rendezvous.Action) int64 {
 	if o.buf != nil && (a.Off < o.from || a.Off >= o.from+o.n) && o.ready == o.n {
 		o.giveBack() // the receiver has asked for something else
 	}
-	if o.buf == nil && o.waiting == nil {
+	if o.buf == nil && o.waiting == nil && o.mayTouch() {
 		o.from, o.n = a.Off, t.snd.Unsent()
 		if b := o.a.out.of(o.n).take(o); b != nil {
 			o.fill(b)
 		}
-		if o.over { // the copy could not be started
-			return 0
-		}
+	}
+	if o.over { // it cannot be read
+		return 0
 	}
 	n := int64(0)
 	if o.buf != nil && a.Off >= o.from {
@@ -149,7 +147,7 @@ func (o *deviceOp) sendPiece(t *transfer, a *rendezvous.Action) int64 {
 func (o *deviceOp) fill(b *pinned) {
 	o.buf, o.ready = b, 0
 	o.n = min(o.n, b.pool.size)
-	err := o.order()
+	var err error
 	for off := int64(0); off < o.n && err == nil; off += stagingSizes.step {
 		n := min(stagingSizes.step, o.n-off)
 		err = o.a.start(o, o.b.Memory.Device, b.mem.Number()+uint64(off), o.b.Addr+uint64(o.from+off), n,
@@ -222,6 +220,7 @@ func (o *deviceOp) receive(p *peer, rts *wire.Header) {
 	t.rcv.Init(rts, o.b.Len, t.id)
 	r.status.Bytes = t.rcv.Want()
 	o.share.offered, o.share.id = rts.Flags&wire.Device != 0, rts.ID
+	o.share.unready = o.share.offered && rts.Flags&wire.Unready != 0
 	if p.link == nil { // the answer needs one
 		p.linked = append(p.linked, func() { o.begin(t) })
 		p.ensureConnected()
@@ -239,15 +238,27 @@ func (o *deviceOp) begin(t *transfer) {
 		o.a.e.links.transfers.onReceiver(t, t.rcv.Begin(rendezvous.Stream, 1, rendezvous.Region{}))
 		return
 	}
-	readable := t.rcv.Readable()
+	o.reading.inRTS = t.rcv.Readable()
 	t.rcv.InParts()
-	if !o.askWhere(t) && !o.reads(t, readable) {
+	if o.mayTouch() {
+		o.fetch(t)
+	}
+}
+
+// fetch gets the message, by the best way that there is.
+func (o *deviceOp) fetch(t *transfer) {
+	if !o.askWhere(t) && !o.reads(t) {
 		o.askMore(t)
 	}
 }
 
-// askMore asks for the next part of the message when there is room for it.
+// askMore asks for the next part of the message when there is room for it. No memory is taken for a part that may be
+// long in coming.
 func (o *deviceOp) askMore(t *transfer) {
+	if o.share.unready {
+		o.request(t, wire.Header{})
+		return
+	}
 	if b := o.a.in.of(t.rcv.Left()).take(o); b != nil {
 		o.ask(b)
 	}
@@ -289,23 +300,17 @@ func (o *deviceOp) partHere() {
 		o.askMore(t)
 		return
 	}
-	if o.r.err == nil {
-		o.ordered()
-	}
 	ts.onReceiver(t, t.rcv.Over())
 }
 
 // drain starts the copy of n bytes in b to from of the message. b is the copy's then.
 func (o *deviceOp) drain(b *pinned, from, n int64) error {
-	err := o.order()
-	if err == nil {
-		err = o.a.start(o, o.b.Memory.Device, o.b.Addr+uint64(from), b.mem.Number(), n, func(err error) {
-			if err != nil {
-				o.drainFailed(deviceError("copying the message to it", err))
-			}
-			b.pool.put(b)
-		})
-	}
+	err := o.a.start(o, o.b.Memory.Device, o.b.Addr+uint64(from), b.mem.Number(), n, func(err error) {
+		if err != nil {
+			o.drainFailed(deviceError("copying the message to it", err))
+		}
+		b.pool.put(b)
+	})
 	if err != nil {
 		b.pool.put(b)
 	}
@@ -331,7 +336,10 @@ func (o *deviceOp) land(payload []byte) {
 	n := min(int64(len(payload)), o.b.Len)
 	r.status.Bytes = n
 	o.rest, o.from = payload[:n], 0
-	if o.landRest(); len(o.rest) > 0 {
+	if len(o.rest) > 0 && o.mayTouch() {
+		o.landRest()
+	}
+	if len(o.rest) > 0 {
 		o.rest = slices.Clone(o.rest)
 	}
 	o.a.e.complete(r, r.truncated(int64(len(payload))))
@@ -359,6 +367,5 @@ func (o *deviceOp) landIn(b *pinned) {
 	}
 	if len(o.rest) == 0 {
 		o.rest = nil
-		o.ordered()
 	}
 }

@@ -98,7 +98,7 @@ func (e *Engine) rests() bool {
 			return false
 		}
 	}
-	if a := l.transfers.accel; a != nil && (len(a.under) > 0 || a.aside > 0) {
+	if a := l.transfers.accel; a != nil && (len(a.under)+len(a.streams)+a.aside > 0) {
 		return false
 	}
 	for _, p := range l.peers {

@@ -11,7 +11,7 @@ func (e *Engine) UseDevice(d accel.Driver) error {
 	return err
 }
 
-// SendDevice is Send of device memory.
+// SendDevice is Send of device memory. The window's memory waits for no stream.
 func (w *Window) SendDevice(dest int, tag int32, b accel.Buffer, f Follower) {
 	if b.Len == 0 {
 		w.Send(dest, tag, nil, f)
@@ -20,7 +20,7 @@ func (w *Window) SendDevice(dest int, tag int32, b accel.Buffer, f Follower) {
 	r := w.e.requests.take()
 	r.prepareSend(nil, w.ctx, dest, tag, nil, Synchronous) // as IsendDevice does
 	r.buf.Len, r.announce = int(b.Len), true
-	r.onDevice(w.e.links.transfers.accel, b)
+	r.onDevice(w.e.links.transfers.accel, b, mark{})
 	w.start(r, f)
 }
 
@@ -32,6 +32,6 @@ func (w *Window) RecvDevice(source int, tag int32, b accel.Buffer, f Follower) {
 	}
 	r := w.e.requests.take()
 	r.prepareRecv(nil, w.ctx, source, tag, nil)
-	r.onDevice(w.e.links.transfers.accel, b)
+	r.onDevice(w.e.links.transfers.accel, b, mark{})
 	w.start(r, f)
 }

@@ -41,13 +41,19 @@ type RMA struct {
 // Devices is how an adapter gets to know the memory of accelerators. Any goroutine may call its functions. They take
 // long, so the caller does not hold the engine's lock.
 type Devices struct {
+	// Name is the adapter's, for people: mlx5_0.
+	Name string
 	// Able returns nil, or why the adapter reaches no memory of accelerators.
 	Able func() error
+	// Near says for people where the adapter and the accelerator with a PCI address are in the machine. far: messages
+	// are to go through memory of the host.
+	Near func(pci string) (where string, far bool)
 	// Register lets the peers of all links read n bytes at the accelerator's address addr, and GetDevice write there,
 	// until Deregister or Close of the transport.Device. The descriptor fd is a dma-buf of these bytes, which the caller
-	// closes afterwards. Both addr and n are multiples of 4 KiB. A peer reads the byte at addr+i with Get of addr+i and
-	// key. RMA.Deregister of such a key does nothing.
-	Register func(fd int, addr uint64, n int64) (local, key uint64, err error)
+	// closes afterwards; negative: there is none, and the kernel is to find the memory by its address. Both addr and n
+	// are multiples of 4 KiB. A peer reads the byte at addr+i with Get of addr+i and key. RMA.Deregister of such a key
+	// does nothing. by says for people how the adapter reaches the memory.
+	Register func(fd int, addr uint64, n int64) (local, key uint64, by string, err error)
 	// Deregister ends Register. No operation of this rank uses the memory, and no peer is to read it.
 	Deregister func(key uint64)
 }

@@ -170,25 +170,29 @@ func TestStreams(t *testing.T) {
 	s := p.Stream(0)
 	s.Hold()
 	s.Launch(func() { p.Write(x.Base, []byte("kernel")) })
-	if err := p.After(0, s.Handle()); err != nil {
-		t.Fatal(err)
-	}
+	mark := must(p.Mark(0, s.Handle()))
 	p.Write(x.Base, []byte("before"))
+	p.Copies(0).Hold()
 	ev := must(p.Copy(0, y.Base, x.Base, 6))
-	if err := p.Before(0, s.Handle()); err != nil {
-		t.Fatal(err)
-	}
 	var seen []byte
-	s.Launch(func() { seen = p.Read(y.Base, 6) })
-	if done, err := p.Done(0, ev); done || err != nil {
-		t.Fatal("a copy does not wait for the user's stream", err)
+	if done, err := p.Done(0, mark); done || err != nil {
+		t.Fatal("a mark is ahead of its stream", err)
 	}
 	s.Release()
+	wait(t, p, 0, mark)
+	if done, err := p.Done(0, ev); done || err != nil {
+		t.Fatal("a copy is ahead of its stream", err)
+	}
+	p.Copies(0).Release()
+	if err := wait(t, p, 0, ev); err != nil {
+		t.Error(err)
+	}
+	s.Launch(func() { seen = p.Read(y.Base, 6) })
 	s.Sync()
 	if string(seen) != "kernel" {
 		t.Errorf("the kernel after the copy sees %q", seen)
 	}
-	if err := errors.Join(wait(t, p, 0, ev), p.Free(x), p.Free(y)); err != nil {
+	if err := errors.Join(p.Free(x), p.Free(y)); err != nil {
 		t.Error(err)
 	}
 	nothingLeft(t, m)
@@ -271,18 +275,24 @@ func TestMisuse(t *testing.T) {
 	if err := p.Pin(host); err != nil {
 		t.Fatal(err)
 	}
-	s := p.Stream(0)
+	s := p.Copies(0)
 	s.Hold()
-	p.After(0, s.Handle())
 	ev := must(p.Copy(0, mem.Base, address(host), 100))
 	if want := "1 copies were started"; !strings.Contains(m.Left(), want) {
 		t.Errorf("left %q, want %q", m.Left(), want)
 	}
 	p.Unpin(host)
 	p.Free(mem)
+	mark := must(p.Mark(0, 0))
+	if want := "1 streams were marked"; !strings.Contains(m.Left(), want) {
+		t.Errorf("left %q, want %q", m.Left(), want)
+	}
+	p.Drop(0, ev)
+	p.Drop(0, mark)
 	s.Release()
 	wait(t, p, 0, ev)
-	for _, want := range []string{"Unpin of host memory at ", "Free of memory at 0xd00000000000 under 1 copies"} {
+	for _, want := range []string{"Unpin of host memory at ", "Drop of the event 1 of device 0, which is no mark",
+		"Free of memory at 0xd00000000000 under 1 copies"} {
 		if !strings.Contains(m.Left(), want) {
 			t.Errorf("left %q, want %q", m.Left(), want)
 		}

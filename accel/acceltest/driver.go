@@ -33,8 +33,6 @@ type Subject interface {
 	Stream(device int) uint64
 	// Hold puts a kernel on the stream that runs until release is called. No two of them are on their streams at once.
 	Hold(stream uint64) (release func())
-	// Idle reports whether all that was put on the stream has run.
-	Idle(stream uint64) bool
 	// HostMemory returns n bytes off the Go heap, which live until the test ends, and where they are.
 	HostMemory(tb testing.TB, n int) (b []byte, addr uint64)
 }
@@ -168,7 +166,7 @@ func testDevices(t *testing.T, d Subject, _ Peer) {
 		if _, err := d.Alloc(device, 100); err == nil {
 			t.Errorf("memory of device %d", device)
 		}
-		if d.Flush(device) == nil || d.After(device, 0) == nil || d.Notify(device, 0) == nil {
+		if _, err := d.Mark(device, 0); d.Flush(device) == nil || err == nil || d.Notify(device, 0) == nil {
 			t.Errorf("calls for device %d succeed", device)
 		}
 	}
@@ -339,52 +337,39 @@ func testPins(t *testing.T, d Subject, _ Peer) {
 
 func testStreams(t *testing.T, d Subject, _ Peer) {
 	a, b := allocate(t, d, 0, 4096), allocate(t, d, 0, 4096)
-	// A copy started before After does not wait; one that is started after it waits for the kernel.
 	stream, second := d.Stream(0), d.Stream(0)
+	early := marks(t, d, stream)
 	release := sync.OnceFunc(d.Hold(stream))
 	defer release()
-	copies(t, d, 0, b.Base, a.Base, 10)
-	if err := d.After(0, stream); err != nil {
-		t.Fatal(err)
-	}
-	ev, err := d.Copy(0, b.Base, a.Base, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ends(t, d, 0, early) // it is before the kernel
+	held, dropped := marks(t, d, stream), marks(t, d, stream)
 	for range 50 {
-		if done, err := d.Done(0, ev); done || err != nil {
-			t.Fatal("the copy does not wait for the user's kernel: ", err)
+		copies(t, d, 0, b.Base, a.Base, 10) // which nothing holds up
+		if done, err := d.Done(0, held); done || err != nil {
+			t.Fatal("the mark does not wait for the kernel before it: ", err)
 		}
 		time.Sleep(100 * time.Microsecond)
 	}
-	// What is put on another stream after Before waits for the copy.
-	idles(t, d, second)
-	if err := d.Before(0, second); err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		if d.Idle(second) {
-			t.Fatal("the user's stream does not wait for the copy")
-		}
-		time.Sleep(100 * time.Microsecond)
+	// What is dropped may be used again at once, for another stream.
+	d.Drop(0, dropped)
+	ends(t, d, 0, marks(t, d, second))
+	if done, err := d.Done(0, held); done || err != nil {
+		t.Error("a mark has ended with that of another stream: ", err)
 	}
 	release()
-	ends(t, d, 0, ev)
-	idles(t, d, second)
-	if err := errors.Join(d.After(0, 0), d.Before(0, 0)); err != nil {
-		t.Error("the stream 0: ", err)
-	}
-	copies(t, d, 0, b.Base, a.Base, 10)
+	ends(t, d, 0, held)
+	ends(t, d, 0, marks(t, d, 0))
+	d.Drop(0, marks(t, d, second))
 	frees(t, d, a, b)
 }
 
-func idles(t *testing.T, d Subject, stream uint64) {
+func marks(t *testing.T, d accel.Driver, stream uint64) accel.Event {
 	t.Helper()
-	for limit := time.Now().Add(patience); !d.Idle(stream); time.Sleep(20 * time.Microsecond) {
-		if time.Now().After(limit) {
-			t.Fatal("a stream does not become idle")
-		}
+	ev, err := d.Mark(0, stream)
+	if err != nil || ev == 0 {
+		t.Fatalf("Mark: %d, %v", ev, err)
 	}
+	return ev
 }
 
 func testNotify(t *testing.T, d Subject, _ Peer) {
@@ -395,13 +380,7 @@ func testNotify(t *testing.T, d Subject, _ Peer) {
 	}
 	defer syscall.Close(fds[0])
 	defer syscall.Close(fds[1])
-	for i := range 3 {
-		stream := d.Stream(0)
-		release := sync.OnceFunc(d.Hold(stream))
-		defer release()
-		if err := d.After(0, stream); err != nil {
-			t.Fatal(err)
-		}
+	for range 3 {
 		ev, err := d.Copy(0, m.Base, m.Base+1<<19, 1<<19)
 		if err == nil {
 			err = d.Notify(0, fds[1])
@@ -409,14 +388,6 @@ func testNotify(t *testing.T, d Subject, _ Peer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i == 0 {
-			syscall.SetNonblock(fds[0], true)
-			if n, _ := syscall.Read(fds[0], make([]byte, 8)); n > 0 {
-				t.Error("the descriptor is written to while a copy waits")
-			}
-			syscall.SetNonblock(fds[0], false)
-		}
-		release()
 		b := make([]byte, 100)
 		n, err := syscall.Read(fds[0], b)
 		if n != 8 || err != nil || binary.NativeEndian.Uint64(b) != 1 {

@@ -14,7 +14,6 @@ func (s subject) User(device int, n int64, how How) accel.Memory { return s.User
 func (s subject) FreeUser(m accel.Memory)                        { s.UserFree(m) }
 
 func (s subject) Stream(device int) uint64 { return s.Process.Stream(device).Handle() }
-func (s subject) Idle(stream uint64) bool  { return s.stream(stream).Idle() }
 
 func (s subject) Hold(stream uint64) func() {
 	s.stream(stream).Hold()

@@ -89,8 +89,17 @@ func (m *Machine) Left() string {
 				say("%d bytes of %v at %#x are not freed", s.size, s.kind, s.base)
 			}
 		}
-		if n := len(p.events); n > 0 {
+		marks := 0
+		for _, c := range p.events {
+			if c.dst == nil {
+				marks++
+			}
+		}
+		if n := len(p.events) - marks; n > 0 {
 			say("%d copies were started, and Done has not said that they have ended", n)
+		}
+		if marks > 0 {
+			say("%d streams were marked, and Done has not said that the marks have ended, nor has Drop given them up", marks)
 		}
 	}
 	sort.Strings(lines)

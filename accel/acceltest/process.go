@@ -47,7 +47,8 @@ type openKey struct {
 }
 
 // Fail makes a call to come fail: nth 1 is the next call of that method. CopyEnd is no method: the copy that is started
-// by the nth call of Copy ends with an error, and has written the first half of its bytes.
+// by the nth call of Copy ends with an error, and has written the first half of its bytes. No more is MarkEnd: what the
+// nth call of Mark has marked ends with an error.
 func (p *Process) Fail(method string, nth int) {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()

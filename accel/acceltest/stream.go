@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -34,6 +35,9 @@ func (p *Process) Stream(device int) *Stream {
 	p.streams[s.handle] = s
 	return s
 }
+
+// Copies is the library's stream of a device: a test that holds it holds up the copies that are started afterwards.
+func (p *Process) Copies(device int) *Stream { return p.library[device] }
 
 // NullStream is the stream that a device has from the beginning, of number 0.
 func (p *Process) NullStream(device int) *Stream { return p.null[device] }
@@ -75,13 +79,6 @@ func (s *Stream) Sync() {
 	s.p.await(c)
 }
 
-// Idle reports whether all that was put on the stream has run.
-func (s *Stream) Idle() bool {
-	s.p.m.mu.Lock()
-	defer s.p.m.mu.Unlock()
-	return !s.working
-}
-
 // await waits for c, or for the end of the process.
 func (p *Process) await(c chan struct{}) {
 	select {
@@ -121,7 +118,7 @@ func (s *Stream) mark() chan struct{} {
 	return c
 }
 
-// copying is one copy.
+// copying is one copy, or a mark on a user's stream: then it has no ranges.
 type copying struct {
 	device   int
 	dst, src *span
@@ -189,6 +186,46 @@ func (p *Process) run(c *copying, delay time.Duration) {
 	}
 }
 
+// Mark implements accel.Driver.
+func (p *Process) Mark(device int, stream uint64) (accel.Event, error) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	if err := p.enterDevice("Mark", device); err != nil {
+		return 0, err
+	}
+	s, err := p.userStream("cuEventRecord", device, stream)
+	if err != nil {
+		return 0, err
+	}
+	c := &copying{device: device}
+	p.calls["MarkEnd"]++
+	fails := slices.Contains(p.fails["MarkEnd"], p.calls["MarkEnd"])
+	p.lastEvent++
+	p.events[p.lastEvent] = c
+	s.push(func() {
+		p.m.mu.Lock()
+		defer p.m.mu.Unlock()
+		if c.ended = true; fails {
+			c.err = failure("cuEventQuery", launchFailed)
+		}
+	})
+	return p.lastEvent, nil
+}
+
+// Drop implements accel.Driver.
+func (p *Process) Drop(device int, ev accel.Event) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	if p.enterDevice("Drop", device) != nil {
+		return
+	}
+	if c := p.events[ev]; c == nil || c.device != device || c.dst != nil {
+		p.misuse("Drop of the event %d of device %d, which is no mark", ev, device)
+		return
+	}
+	delete(p.events, ev)
+}
+
 // Done implements accel.Driver.
 func (p *Process) Done(device int, ev accel.Event) (bool, error) {
 	p.m.mu.Lock()
@@ -205,8 +242,10 @@ func (p *Process) Done(device int, ev accel.Event) (bool, error) {
 		return false, nil
 	}
 	delete(p.events, ev)
-	c.dst.busy--
-	c.src.busy--
+	if c.dst != nil {
+		c.dst.busy--
+		c.src.busy--
+	}
 	return true, c.err
 }
 
@@ -247,36 +286,6 @@ func (p *Process) userStream(call string, device int, handle uint64) (*Stream, e
 		return s, nil
 	}
 	return nil, failure(call, invalidHandle)
-}
-
-// After implements accel.Driver.
-func (p *Process) After(device int, stream uint64) error {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	if err := p.enterDevice("After", device); err != nil {
-		return err
-	}
-	s, err := p.userStream("cuEventRecord", device, stream)
-	if err == nil {
-		c := s.mark()
-		p.library[device].push(func() { p.await(c) })
-	}
-	return err
-}
-
-// Before implements accel.Driver.
-func (p *Process) Before(device int, stream uint64) error {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	if err := p.enterDevice("Before", device); err != nil {
-		return err
-	}
-	s, err := p.userStream("cuStreamWaitEvent", device, stream)
-	if err == nil {
-		c := p.library[device].mark()
-		s.push(func() { p.await(c) })
-	}
-	return err
 }
 
 // Write writes b into device memory, as a kernel does. It panics if b is not within one allocation.

@@ -1,4 +1,4 @@
-//go:build cuda && linux && cgo
+//go:build linux && cgo
 
 package cuda
 
@@ -36,14 +36,13 @@ package cuda
 #cgo nocallback ca_unpin
 #cgo noescape ca_copy
 #cgo nocallback ca_copy
+#cgo noescape ca_mark
+#cgo nocallback ca_mark
 #cgo noescape ca_done
 #cgo nocallback ca_done
+#cgo nocallback ca_drop
 #cgo noescape ca_notify
 #cgo nocallback ca_notify
-#cgo noescape ca_after
-#cgo nocallback ca_after
-#cgo noescape ca_before
-#cgo nocallback ca_before
 #cgo noescape ca_dmabuf
 #cgo nocallback ca_dmabuf
 #cgo noescape ca_flush
@@ -225,6 +224,17 @@ func startCopy(device int, dst, src uint64, n int64) (accel.Event, error) {
 	return accel.Event(ev), nil
 }
 
+func mark(device int, stream uint64) (accel.Event, error) {
+	var f C.struct_ca_fail
+	ev := C.ca_mark(C.int(device), C.uint64_t(stream), &f)
+	if ev == 0 {
+		return 0, failed(&f)
+	}
+	return accel.Event(ev), nil
+}
+
+func drop(device int, ev accel.Event) { C.ca_drop(C.int(device), C.uint64_t(ev)) }
+
 func done(device int, ev accel.Event) (bool, error) {
 	var f C.struct_ca_fail
 	r := C.ca_done(C.int(device), C.uint64_t(ev), &f)
@@ -234,16 +244,6 @@ func done(device int, ev accel.Event) (bool, error) {
 func notify(device, fd int) error {
 	var f C.struct_ca_fail
 	return answer(C.ca_notify(C.int(device), C.int(fd), &f), &f)
-}
-
-func after(device int, stream uint64) error {
-	var f C.struct_ca_fail
-	return answer(C.ca_after(C.int(device), C.uint64_t(stream), &f), &f)
-}
-
-func before(device int, stream uint64) error {
-	var f C.struct_ca_fail
-	return answer(C.ca_before(C.int(device), C.uint64_t(stream), &f), &f)
 }
 
 func dmabuf(device int, addr uint64, n int64) (fd int, err error) {

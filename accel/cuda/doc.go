@@ -1,5 +1,6 @@
-// Package cuda is the driver of NVIDIA's GPUs: libcuda.so.1, which it opens at run time. The build tag cuda includes
-// the package, on Linux with cgo; without the tag it registers no driver. docs/decisions/gpu.md gives the reasons.
+// Package cuda is the driver of NVIDIA's GPUs: libcuda.so.1, which it opens at run time. It needs Linux and cgo; without
+// them it registers no driver. docs/decisions/gpu.md gives the reasons. Its tests need the build tag cuda, which says
+// that the software GPU can be built.
 //
 // The package uses the primary context of each device only, as CUDA's runtime library does: it retains the context at
 // the first need of that device and keeps it. A user's pointers and streams must belong to that context.

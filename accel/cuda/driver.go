@@ -1,4 +1,4 @@
-//go:build cuda && linux && cgo
+//go:build linux && cgo
 
 package cuda
 
@@ -170,8 +170,19 @@ func (d *driver) Copy(device int, dst, src uint64, n int64) (accel.Event, error)
 	return startCopy(device, dst, src, n)
 }
 
+// Mark implements accel.Driver.
+func (d *driver) Mark(device int, stream uint64) (accel.Event, error) {
+	if err := d.start(); err != nil {
+		return 0, err
+	}
+	return mark(device, stream)
+}
+
 // Done implements accel.Driver.
 func (d *driver) Done(device int, ev accel.Event) (bool, error) { return done(device, ev) }
+
+// Drop implements accel.Driver.
+func (d *driver) Drop(device int, ev accel.Event) { drop(device, ev) }
 
 // Notify implements accel.Driver.
 func (d *driver) Notify(device int, fd int) error {
@@ -179,22 +190,6 @@ func (d *driver) Notify(device int, fd int) error {
 		return err
 	}
 	return notify(device, fd)
-}
-
-// After implements accel.Driver.
-func (d *driver) After(device int, stream uint64) error {
-	if err := d.start(); err != nil {
-		return err
-	}
-	return after(device, stream)
-}
-
-// Before implements accel.Driver.
-func (d *driver) Before(device int, stream uint64) error {
-	if err := d.start(); err != nil {
-		return err
-	}
-	return before(device, stream)
 }
 
 // Pin implements accel.Driver.

@@ -1,4 +1,4 @@
-//go:build cuda && linux
+//go:build linux
 
 #define _GNU_SOURCE
 #include "shim.h"
@@ -108,7 +108,6 @@ enum {
 	F(cuMemcpyAsync, (pointer, pointer, size_t, stream)) \
 	F(cuStreamCreate, (stream *, unsigned int)) \
 	F(cuStreamSynchronize, (stream)) \
-	F(cuStreamWaitEvent, (stream, event, unsigned int)) \
 	F(cuEventCreate, (event *, unsigned int)) \
 	F(cuEventRecord, (event, stream)) \
 	F(cuEventQuery, (event)) \
@@ -604,6 +603,34 @@ uint64_t ca_copy(int device, uint64_t dst, uint64_t src, uint64_t n, struct ca_f
 	return (uint64_t)(uintptr_t)e;
 }
 
+uint64_t ca_mark(int device, uint64_t user, struct ca_fail *f)
+{
+	if (user == PER_THREAD) { // of which thread?
+		fail(f, "cuEventRecord", INVALID_HANDLE);
+		return 0;
+	}
+	if (enter(device, f))
+		return 0;
+	event e = take(&all[device], f);
+	result r = e ? p_cuEventRecord(e, (stream)(uintptr_t)user) : SUCCESS;
+	if (r != SUCCESS) {
+		fail(f, "cuEventRecord", r);
+		give(&all[device], e);
+		e = NULL;
+	}
+	leave(0);
+	return (uint64_t)(uintptr_t)e;
+}
+
+void ca_drop(int device, uint64_t number)
+{
+	struct ca_fail ignored;
+	if (enter(device, &ignored))
+		return;
+	give(&all[device], (event)(uintptr_t)number); // the next record makes it another
+	leave(0);
+}
+
 int ca_done(int device, uint64_t number, struct ca_fail *f)
 {
 	if (enter(device, f))
@@ -635,40 +662,6 @@ int ca_notify(int device, int fd, struct ca_fail *f)
 	result r = p_cuLaunchHostFunc(all[device].stream, ring, (void *)(intptr_t)fd);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	return leave(r == SUCCESS ? 0 : fail(f, "cuLaunchHostFunc", r));
-}
-
-// follow lets second wait for what is on first now.
-static int follow(int device, stream first, stream second, struct ca_fail *f)
-{
-	event e = take(&all[device], f);
-	if (!e)
-		return -1;
-	const char *call = "cuEventRecord";
-	result r = p_cuEventRecord(e, first);
-	if (r == SUCCESS) {
-		call = "cuStreamWaitEvent";
-		r = p_cuStreamWaitEvent(second, e, 0); // for what is recorded now: the event is free again
-	}
-	give(&all[device], e);
-	return r == SUCCESS ? 0 : fail(f, call, r);
-}
-
-int ca_after(int device, uint64_t user, struct ca_fail *f)
-{
-	if (user == PER_THREAD) // of which thread?
-		return fail(f, "cuEventRecord", INVALID_HANDLE);
-	if (enter(device, f))
-		return -1;
-	return leave(follow(device, (stream)(uintptr_t)user, all[device].stream, f));
-}
-
-int ca_before(int device, uint64_t user, struct ca_fail *f)
-{
-	if (user == PER_THREAD)
-		return fail(f, "cuStreamWaitEvent", INVALID_HANDLE);
-	if (enter(device, f))
-		return -1;
-	return leave(follow(device, all[device].stream, (stream)(uintptr_t)user, f));
 }
 
 int ca_dmabuf(int device, uint64_t addr, uint64_t n, struct ca_fail *f)

@@ -67,11 +67,13 @@ int ca_unpin(int device, void *p, struct ca_fail *f);
 
 // ca_copy returns the event, or 0.
 uint64_t ca_copy(int device, uint64_t dst, uint64_t src, uint64_t n, struct ca_fail *f);
-// ca_done returns 1 if the copy has ended, 0 if it has not, and -1 if it has failed. After 1 and -1 the event is gone.
+// ca_mark returns an event that ends with what is on the user's stream now, or 0.
+uint64_t ca_mark(int device, uint64_t stream, struct ca_fail *f);
+// ca_done returns 1 if the event has ended, 0 if it has not, and -1 if it has failed. After 1 and -1 the event is gone.
 int ca_done(int device, uint64_t event, struct ca_fail *f);
+// ca_drop gives up an event of ca_mark.
+void ca_drop(int device, uint64_t event);
 int ca_notify(int device, int fd, struct ca_fail *f);
-int ca_after(int device, uint64_t stream, struct ca_fail *f);
-int ca_before(int device, uint64_t stream, struct ca_fail *f);
 
 // ca_dmabuf returns a descriptor.
 int ca_dmabuf(int device, uint64_t addr, uint64_t n, struct ca_fail *f);

@@ -26,7 +26,7 @@
 // program leaves out sizes that are not multiples of 8. The root is rank 0. The v forms have equal counts.
 //
 // With -d cuda all buffers are in the memory of GPUs. Each rank takes the GPU that gpu.Local returns, and the program
-// must be built with CGO_ENABLED=1 and -tags cuda. Package gpu has eight of the operations, blocking and nonblocking.
+// must be built with cgo. Package gpu has eight of the operations, blocking and nonblocking.
 //
 // Owns: the operations.
 // May call: mpi, gpu, benchmarks/harness, benchmarks/internal/*.

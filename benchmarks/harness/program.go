@@ -239,7 +239,7 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	add("sync-option", "S", "LIST",
 		"calls of an epoch, a column for each: "+strings.Join(Syncs, ", ")+" (default flush)",
 		func(s string) error { return parseSync(s, o) })
-	add("accelerator", "d", "cuda", "buffers in the memory of GPUs; needs a build with CGO_ENABLED=1 and -tags cuda",
+	add("accelerator", "d", "cuda", "buffers in the memory of GPUs; needs a build with cgo",
 		func(s string) error { return o.Accelerator.parse(s) })
 	if strings.Contains(p.Takes, "V") {
 		fs.BoolVarP(&o.VaryWindow, "vary-window", "V", false, "windows of 8 to 128 messages, a column for each")

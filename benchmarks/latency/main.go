@@ -10,7 +10,7 @@
 // the buffers before and compares them after every round trip, outside of the timed part.
 //
 // With -d cuda the buffers of both ranks are in the memory of GPUs; D H and H D say which rank's alone. Each rank takes
-// the GPU that gpu.Local returns. The program must be built with CGO_ENABLED=1 and -tags cuda.
+// the GPU that gpu.Local returns. The program must be built with cgo.
 //
 // Options, rounds and output are as in osu_latency 7.4; -m 0:… measures the empty message too.
 //

@@ -37,7 +37,8 @@ func doctorCommand(stdout, stderr *os.File, code *int) *cobra.Command {
 		Long: `Looks at the hosts that a job with these flags would have: those that are named, else those of the
 Slurm allocation, else this one. gorun comes to each of them as it does for a job, and is copied there if a
 job would copy it. Each host then connects to each other as ranks do, with GORUN_TCP_IF and GORUN_TCP_PORTS.
-Says what is wrong and the command that mends it; exit status 1 if anything is.`,
+Says what is wrong and the command that mends it; exit status 1 if anything is. GPUs that no RDMA device
+reaches are a note, or wrong with GORUN_GPUDIRECT=on.`,
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			ok, err := d.run(stdout, stderr)
@@ -106,12 +107,12 @@ func (d *doctorFlags) run(w, stderr *os.File) (ok bool, err error) {
 		r.Allocation = fmt.Sprintf("Slurm job %s on %s", os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURM_JOB_NODELIST"))
 	}
 	e := exam{local: here, visits: visits, ports: set.TCPPorts, shell: words, path: me.Path,
-		aliasesFail: survey.OneName}
+		aliasesFail: survey.OneName, direct: set.GPUDirect}
 	if set.Transports == nil || set.Transports[0] != "ucx" { // the others make their connections by way of TCP
 		e.links = tryLinks(visits)
 	}
 	r.Findings = e.diagnose()
-	r.OK = len(r.Findings) == 0
+	r.OK = nothingWrong(r.Findings)
 	if d.asJSON {
 		out := json.NewEncoder(w)
 		out.SetIndent("", "  ")

@@ -19,6 +19,7 @@ import (
 // finding is one thing that is wrong on some hosts, and what mends it. In Mend and in Details the word HOST stands for
 // the name of each of them.
 type finding struct {
+	Note    bool              `json:"note,omitempty"` // jobs work without what is missing
 	Kind    kind              `json:"kind"`
 	Hosts   []string          `json:"hosts"`             // in the order of the job
 	Wrong   string            `json:"wrong"`             // the same for all of them
@@ -50,16 +51,22 @@ type exam struct {
 	shell       []string // the words of the remote shell
 	path        string   // of gorun
 	aliasesFail bool     // two names of one host end a job
+	direct      string   // GORUN_GPUDIRECT
 	all         []finding
 }
 
 // add notes what is wrong with a host. Hosts with the same trouble share a finding.
 func (e *exam) add(k kind, host, detail, mend, wrong string, args ...any) {
+	e.addFinding(false, k, host, detail, mend, wrong, args...)
+}
+
+// addFinding is add, perhaps of a note.
+func (e *exam) addFinding(note bool, k kind, host, detail, mend, wrong string, args ...any) {
 	wrong = fmt.Sprintf(wrong, args...)
 	i := slices.IndexFunc(e.all, func(f finding) bool { return f.Kind == k && f.Wrong == wrong && f.Mend == mend })
 	if i < 0 {
 		i = len(e.all)
-		e.all = append(e.all, finding{Kind: k, Wrong: wrong, Mend: mend, Details: map[string]string{}})
+		e.all = append(e.all, finding{Note: note, Kind: k, Wrong: wrong, Mend: mend, Details: map[string]string{}})
 	}
 	f := &e.all[i]
 	if !slices.Contains(f.Hosts, host) {
@@ -70,7 +77,20 @@ func (e *exam) add(k kind, host, detail, mend, wrong string, args ...any) {
 	}
 }
 
-// diagnose finds what is wrong.
+// notesLast orders findings.
+func notesLast(f finding) int {
+	if f.Note {
+		return 1
+	}
+	return 0
+}
+
+// nothingWrong reports whether all findings are notes.
+func nothingWrong(all []finding) bool {
+	return !slices.ContainsFunc(all, func(f finding) bool { return !f.Note })
+}
+
+// diagnose finds what is wrong, and then what is to be noted.
 func (e *exam) diagnose() []finding {
 	rdma, gpus, ranks := false, false, 0
 	for _, v := range e.visits {
@@ -112,7 +132,8 @@ func (e *exam) diagnose() []finding {
 		slices.SortStableFunc(e.all[i].Hosts, func(a, b string) int { return order[a] - order[b] })
 	}
 	slices.SortStableFunc(e.all, func(a, b finding) int {
-		return cmp.Or(slices.Index(kinds, a.Kind)-slices.Index(kinds, b.Kind), order[a.Hosts[0]]-order[b.Hosts[0]],
+		return cmp.Or(notesLast(a)-notesLast(b), slices.Index(kinds, a.Kind)-slices.Index(kinds, b.Kind),
+			order[a.Hosts[0]]-order[b.Hosts[0]],
 			strings.Compare(a.Wrong, b.Wrong))
 	})
 	return e.all
@@ -460,7 +481,11 @@ func namesOf(visits []*visit) (names []string) {
 
 // print prints a finding. Details that are the same but for the name of the host are printed once.
 func (f *finding) print(w io.Writer) {
-	fmt.Fprintf(w, "\nwrong on %s: %s\n", place.Fold(f.Hosts), f.Wrong)
+	word := "wrong"
+	if f.Note {
+		word = "a note"
+	}
+	fmt.Fprintf(w, "\n%s on %s: %s\n", word, place.Fold(f.Hosts), f.Wrong)
 	const most = 3
 	var printed []string
 	for _, h := range f.Hosts {

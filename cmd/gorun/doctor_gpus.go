@@ -35,8 +35,12 @@ func absentDriver(name string) string {
 }
 
 // checkGPUDirect looks for GPUs that can use GPUDirect with no adapter that is in use. One adapter is enough: hosts have
-// others for storage. What the host's files do not say counts as possible.
+// others for storage. What the host's files do not say counts as possible. Messages go through memory of the host where
+// GPUDirect cannot work, so that is a note, unless the setting asks for GPUDirect.
 func (e *exam) checkGPUDirect(v *visit) {
+	if e.direct == "off" {
+		return
+	}
 	f := v.Facts.RDMA
 	inUse := func(name string) bool {
 		return slices.ContainsFunc(f.Devices, func(d topology.Device) bool {
@@ -66,7 +70,8 @@ func (e *exam) checkGPUDirect(v *visit) {
 					names = append(names, name)
 				}
 			}
-			e.add("gpu", v.Name, "", printable(p.Mend), "its GPUs cannot use GPUDirect with %s: %s",
+			note := e.direct != "on"
+			e.addFinding(note, "gpu", v.Name, "", printable(p.Mend), "its GPUs cannot use GPUDirect with %s: %s",
 				printable(strings.Join(names, ", ")), printable(p.Why))
 		}
 	}

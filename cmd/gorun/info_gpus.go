@@ -157,20 +157,6 @@ func supportText(s topology.Support) string {
 	return driver + "; " + kernel + "; " + modules
 }
 
-// nearness explains the words, the nearest first.
-var nearness = []struct {
-	near topology.Near
-	text string
-}{
-	{topology.PIX, "below one PCIe switch, or on one card: best for GPUDirect"},
-	{topology.PXB, "with that many PCIe switches between, and no CPU: as good for GPUDirect"},
-	{topology.PHB, "through one host bridge, that is the CPU: GPUDirect works, reading from the GPU may be slow"},
-	{topology.NODE, "through two host bridges of one NUMA node: GPUDirect may be slow"},
-	{topology.SYS, "through the link between CPU sockets: GPUDirect may be very slow, or not work"},
-	{topology.None, "software, no GPUDirect"},
-	{topology.Unknown, "unknown: /sys does not say where they are"},
-}
-
 // printNear prints a line for each GPU and a column for each RDMA device, as many columns at a time as there is room.
 func (m machine) printNear(w io.Writer, cols int) {
 	used := map[topology.Near]bool{}
@@ -199,9 +185,9 @@ func (m machine) printNear(w io.Writer, cols int) {
 		devices = devices[n:]
 	}
 	fmt.Fprintln(w)
-	for _, n := range nearness {
-		if used[n.near] {
-			fmt.Fprintf(w, "  %-5s %s\n", n.near, strings.TrimLeft(wrap(n.text, max(cols-8, 30), "        "), " "))
+	for _, n := range topology.Nears() {
+		if used[n] {
+			fmt.Fprintf(w, "  %-5s %s\n", n, strings.TrimLeft(wrap(n.Meaning(), max(cols-8, 30), "        "), " "))
 		}
 	}
 }

@@ -192,6 +192,39 @@ func TestDoctorGPUs(t *testing.T) {
 	}
 }
 
+// That GPUDirect cannot work is a note on hosts where nothing else is wrong. It is wrong where the setting asks for
+// GPUDirect, and of no interest where the setting turns it off.
+func TestDoctorNotesGPUDirect(t *testing.T) {
+	for setting, want := range map[string]string{
+		"auto": "\na note on a: its GPUs", "on": "\nwrong on a: its GPUs", "off": "",
+	} {
+		a := visited(t, "a", "h100", nil, accel.ErrNoDriver)
+		for i := range a.Facts.RDMA.Devices {
+			if a.Facts.RDMA.Devices[i].Name == "mlx5_0" { // mlx4_0 is left
+				a.Facts.RDMA.Devices[i].Ports[0].State = "DOWN"
+			}
+		}
+		e := &exam{local: a, visits: []*visit{a}, direct: setting}
+		r := report{Hosts: e.visits, Findings: e.diagnose()}
+		r.Findings = slices.DeleteFunc(r.Findings, func(f finding) bool { return f.Kind != "gpu" })
+		r.OK = nothingWrong(r.Findings)
+		var b strings.Builder
+		r.print(&b)
+		_, text, _ := strings.Cut(b.String(), "\n\n")
+		if r.OK == (setting == "on") || r.OK != strings.Contains(text, "\nnothing is wrong\n") ||
+			!strings.Contains(text, want) || want == "" && len(r.Findings) > 0 {
+			t.Errorf("GORUN_GPUDIRECT=%s: %v\n%s", setting, r.OK, text)
+		}
+		if setting == "auto" {
+			golden(t, "doctor-note.txt", []byte(text))
+		}
+	}
+	note, fault := finding{Note: true}, finding{}
+	if nothingWrong([]finding{note, fault}) || !nothingWrong([]finding{note, note}) || !nothingWrong(nil) {
+		t.Error("the exit code forgets faults, or counts notes")
+	}
+}
+
 // The table of GPUs has a line for hosts that are alike, and none for a host without GPUs.
 func TestDoctorPrintsGPUs(t *testing.T) {
 	r := report{Hosts: []*visit{

@@ -4,14 +4,17 @@
 //
 //	gorun -n 4 ./examples/train -samples 20000
 //
-// In the end rank 0 trains alone on all samples, and compares.
+// In the end rank 0 trains alone on all samples, and compares. With -gpu the ranks train once more, with their gradients
+// in the memory of GPUs (gpu.go), and compare the models bit by bit.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gorun-mpi/mpi"
 )
@@ -19,6 +22,7 @@ import (
 var (
 	samples = flag.Int("samples", 4000, "samples to learn from, on all ranks together")
 	steps   = flag.Int("steps", 300, "steps of gradient descent")
+	useGPU  = flag.Bool("gpu", false, "train again with the gradients in the memory of GPUs, and compare")
 )
 
 const rate = 4.0 // how far a step goes
@@ -32,7 +36,10 @@ func run(_ context.Context, world *mpi.Comm) error {
 	if *samples < 1 || *steps < 1 {
 		return fmt.Errorf("train: -samples %d -steps %d: there is at least one of each", *samples, *steps)
 	}
-	together, err := train(world, world.Rank() == 0)
+	m, together, err := train(world, onHost(world), world.Rank() == 0)
+	if err == nil && *useGPU {
+		err = compareGPU(world, m)
+	}
 	if err != nil {
 		return err
 	}
@@ -40,7 +47,7 @@ func run(_ context.Context, world *mpi.Comm) error {
 	if err != nil || world.Rank() != 0 {
 		return err
 	}
-	alone, err := train(self, false)
+	_, alone, err := train(self, onHost(self), false)
 	if err != nil {
 		return err
 	}
@@ -51,23 +58,49 @@ func run(_ context.Context, world *mpi.Comm) error {
 	return nil
 }
 
+// compareGPU trains with the gradients in GPU memory, and compares the model with m.
+func compareGPU(world *mpi.Comm, m model) error {
+	sum, free, err := onGPU(world)
+	if err != nil {
+		return err
+	}
+	again, _, err := train(world, sum, false)
+	if err = errors.Join(err, free()); err != nil {
+		return err
+	}
+	same := func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
+	if !slices.EqualFunc(again, m, same) {
+		return fmt.Errorf("train: with gradients in GPU memory rank %d has another model", world.Rank())
+	}
+	if world.Rank() == 0 {
+		fmt.Println("with gradients in GPU memory the model is the same, to the bit")
+	}
+	return nil
+}
+
 // outcome is the mean over all samples.
 type outcome struct{ loss, right float64 }
 
+// A summer adds the vectors of all ranks, each in place.
+type summer func(vector []float64) error
+
+func onHost(c *mpi.Comm) summer {
+	return func(vector []float64) error { return mpi.Allreduce(c, nil, vector, mpi.Sum) }
+}
+
 // train trains a model on the ranks of c, and says how good it was before the last step.
-func train(c *mpi.Comm, talk bool) (outcome, error) {
+func train(c *mpi.Comm, add summer, talk bool) (m model, o outcome, err error) {
 	n, rank, size := *samples, c.Rank(), c.Size()
 	mine := makeSamples(n*rank/size, n*(rank+1)/size)
-	m := newModel()
-	var o outcome
+	m = newModel()
 	for step := 1; step <= *steps; step++ {
 		// One vector, so that one Allreduce is enough: the gradient, and behind it the loss and how many are right.
-		sum := make([]float64, len(m)+2)
+		sum := make([]float64, vectorLen)
 		for _, s := range mine {
 			m.learn(s, sum)
 		}
-		if err := mpi.Allreduce(c, nil, sum, mpi.Sum); err != nil {
-			return o, err
+		if err := add(sum); err != nil {
+			return m, o, err
 		}
 		for i := range m {
 			m[i] -= rate * sum[i] / float64(n)
@@ -77,5 +110,5 @@ func train(c *mpi.Comm, talk bool) (outcome, error) {
 			fmt.Printf("step %4d  loss %.4f  right %5.1f %%\n", step, o.loss, 100*o.right)
 		}
 	}
-	return o, nil
+	return m, o, nil
 }

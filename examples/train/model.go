@@ -24,7 +24,11 @@ func makeSamples(first, end int) []sample {
 	return s
 }
 
-const hidden = 16 // units
+const (
+	hidden    = 16           // units
+	modelLen  = 4*hidden + 1 // parameters
+	vectorLen = modelLen + 2 // what the ranks add in a step
+)
 
 // model is a network of two inputs, hidden units and one output. A unit has four parameters: two weights, a bias and
 // the weight of its output. The last one is the bias of the output.
@@ -33,7 +37,7 @@ type model []float64
 // newModel begins with random parameters, the same at every rank.
 func newModel() model {
 	random := rand.New(rand.NewPCG(2, 3))
-	m := make(model, 4*hidden+1)
+	m := make(model, modelLen)
 	for i := range m {
 		m[i] = random.NormFloat64()
 	}

@@ -63,9 +63,12 @@ type Mpi interface {
 	// Mistaken returns err, the error of a collective call that package gpu does not make because of this rank's buffers,
 	// or what is wrong with comm. The other ranks hear of it before if calls are compared.
 	Mistaken(comm any, op string, nonblocking bool, err error) error
-	// Collect has f called with the error of the request, or nil, when its result is collected; the caller that
-	// collects gets the error that f returns. f may take long.
-	Collect(request any, f func(error) error)
+	// MovesHostOnly reports whether the messages of a comm, or a message, go over a library that matches them by itself.
+	// The methods that take a buffer then start nothing that can succeed, unless the buffer has no bytes.
+	MovesHostOnly(commOrMessage any) bool
+	// Collect has f called with the status's bytes and the error of the request, or nil, when its result is collected;
+	// the caller that collects gets the error that f returns. f may take long.
+	Collect(request any, f func(bytes int64, err error) error)
 	// WinCreate makes a window over device memory: a *mpi.Win[struct{}], whose calls that move elements are not used. It
 	// is a collective call, in which bad, unless it is nil, is the mistake of this rank. told is what all ranks tell, each
 	// as many bytes as this one.

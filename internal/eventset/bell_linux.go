@@ -23,7 +23,8 @@ type Bell struct {
 	rung chan struct{} // capacity 1: it has been heard
 
 	mu       sync.Mutex
-	expected uint64 // rings that have not been heard
+	expected uint64    // rings that have not been heard
+	by       time.Time // it rings by itself then; zero: it does not
 	closed   bool
 	over     chan struct{} // closed by the goroutine, which closes the file
 }
@@ -65,6 +66,7 @@ func (b *Bell) heard(n uint64) (over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.expected -= min(n, b.expected)
+	b.by = time.Time{}
 	b.hasPatience()
 	return b.closed && b.expected == 0
 }
@@ -74,6 +76,9 @@ func (b *Bell) hasPatience() {
 	limit := time.Time{}
 	if b.expected > 0 && !b.closed {
 		limit = time.Now().Add(bellPatience)
+	}
+	if !b.by.IsZero() && !b.closed && (limit.IsZero() || b.by.Before(limit)) {
+		limit = b.by
 	}
 	b.file.SetReadDeadline(limit)
 }
@@ -88,6 +93,14 @@ func (b *Bell) Expect() {
 	if b.expected++; b.expected == 1 {
 		b.hasPatience()
 	}
+}
+
+// Within has the bell ring by itself after d, unless it rings before. It is for what only can be asked for.
+func (b *Bell) Within(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.by = time.Now().Add(d)
+	b.hasPatience()
 }
 
 // Ring rings the bell, which is expected.

@@ -2,7 +2,10 @@
 
 package eventset
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Bell needs an eventfd, which only Linux has.
 type Bell struct{}
@@ -15,6 +18,9 @@ func (b *Bell) FD() int { return -1 }
 
 // Expect does nothing.
 func (b *Bell) Expect() {}
+
+// Within does nothing.
+func (b *Bell) Within(time.Duration) {}
 
 // Ring does nothing, and Await does not wait.
 func (b *Bell) Ring() {}

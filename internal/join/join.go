@@ -122,12 +122,11 @@ func (c config) newEngine(cfg pml.Config) (*pml.Engine, error) {
 	cfg.EagerMax, cfg.UnexpectedMax = int(c.set.EagerMax), c.set.UnexpectedMax
 	cfg.ConnectTimeout = c.set.Timeout
 	cfg.NewRequest = c.NewRequest
-	// That GORUN_TM=on is an error where no device can match tags is the transport's to say.
-	if c.set.TagMatching == "off" {
-		cfg.Offload = pml.OffloadOff
-	}
 	if c.Log.IsDebug() {
 		cfg.Debug = c.Log.With("rank", cfg.Rank).Debug
+	}
+	if c.Log.IsInfo() {
+		cfg.Info = c.Log.With("rank", cfg.Rank).Info
 	}
 	return pml.New(cfg)
 }

@@ -87,7 +87,7 @@ func (e *Error) preposition() string {
 		return "from"
 	}
 	switch strings.TrimPrefix(e.Op, "gpu.") {
-	case "Get", "RGet", "GetLayout", "RGetLayout", "GetSlice", "WaitNote":
+	case "Get", "RGet", "GetLayout", "RGetLayout", "WaitNote":
 		return "from"
 	case "Start", "Complete", "Post", "Wait", "Test":
 		return "with"

@@ -14,7 +14,7 @@ func TestErrorNamesTheRank(t *testing.T) {
 		"Send": "Send to", "Recv": "Recv from", "Mprobe": "Mprobe from", "Sendrecv": "Sendrecv to",
 		"Put": "Put to", "RPutLayout": "RPutLayout to", "PutNotify": "PutNotify to",
 		"Get": "Get from", "RGet": "RGet from", "GetLayout": "GetLayout from", "WaitNote": "WaitNote from",
-		"gpu.GetSlice": "gpu.GetSlice from", "Accumulate": "Accumulate at",
+		"gpu.Get": "gpu.Get from", "Accumulate": "Accumulate at",
 		"RGetAccumulate": "RGetAccumulate at", "FetchOp": "FetchOp at",
 		"CompareAndSwap": "CompareAndSwap at", "Lock": "Lock at", "FlushLocal": "FlushLocal at", "Start": "Start with",
 	} {

@@ -26,6 +26,7 @@ var meanings = map[string]string{
 	"VerbsRegister":  "From this size on, messages in ordinary memory are registered and read in place. Shorter ones are copied through registered buffers. Auto: measured when the device is opened.",
 	"VerbsCache":     "How many registrations of ordinary memory are kept for the next message in the same memory. 0: none, a registration ends with its message.",
 	"TagMatching":    "Whether RDMA devices match tags and run rendezvous by themselves. off: software matches everything; on: devices match where they can, and the log says where one refuses.",
+	"GPUDirect":      "Whether RDMA devices read and write GPU memory by themselves (GPUDirect RDMA). auto: where the GPU and the device share a host bridge, or /sys does not say where they are; on: at any distance; off: messages in GPU memory go through pinned memory of the host. GORUN_LOG=info says for each GPU and device which way messages go, and why.",
 	"UCXLibrary":     "The path of the libucp that is opened. Not set: the system's libucp.so.0.",
 	"CUDALibrary":    "The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.",
 	"CUDAShare":      "1: a rank lets the ranks of its host map its device memory, and one copy moves a message from device to device. 0: such a message goes through pinned memory of the host.",

@@ -14,8 +14,8 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "off", CollCheck: "auto", Log: "off", Timeout: time.Minute,
-		PeerTimeout: 30 * time.Second, ShmCMA: true, CUDAShare: true,
+		UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "off", GPUDirect: "auto", CollCheck: "auto",
+		Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second, ShmCMA: true, CUDAShare: true,
 	}
 	if !reflect.DeepEqual(v, want) {
 		t.Errorf("got %+v\nwant %+v", v, want)
@@ -34,8 +34,8 @@ func TestLoad(t *testing.T) {
 	}
 	want := Values{
 		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, VerbsClass: 106,
-		ShmCMA: true, CUDAShare: true, VerbsCache: 256, TagMatching: "on", CollCheck: "auto", Log: "debug",
-		Timeout: 5 * time.Second, PeerTimeout: 2 * time.Second, Job: "j", LocalSize: 4, CPUs: 2,
+		ShmCMA: true, CUDAShare: true, VerbsCache: 256, TagMatching: "on", GPUDirect: "auto", CollCheck: "auto",
+		Log: "debug", Timeout: 5 * time.Second, PeerTimeout: 2 * time.Second, Job: "j", LocalSize: 4, CPUs: 2,
 	}
 	if !reflect.DeepEqual(v, want) {
 		t.Errorf("got %+v\nwant %+v", v, want)

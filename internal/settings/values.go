@@ -113,6 +113,11 @@ type Values struct {
 	// match where they can, and the log says where one refuses.
 	TagMatching string `env:"GORUN_TM" default:"off" oneof:"off,on" of:"verbs" like:"UCX_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"`
 
+	// Whether RDMA devices read and write GPU memory by themselves (GPUDirect RDMA). auto: where the GPU and the device
+	// share a host bridge, or /sys does not say where they are; on: at any distance; off: messages in GPU memory go
+	// through pinned memory of the host. GORUN_LOG=info says for each GPU and device which way messages go, and why.
+	GPUDirect string `env:"GORUN_GPUDIRECT" default:"auto" oneof:"auto,on,off" of:"verbs" like:"btl_openib_want_cuda_gdr, UCX_IB_GPU_DIRECT_RDMA"`
+
 	// The path of the libucp that is opened. Not set: the system's libucp.so.0.
 	UCXLibrary string `env:"GORUN_UCX_LIB" of:"ucx"`
 

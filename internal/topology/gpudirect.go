@@ -31,7 +31,7 @@ type Support struct {
 }
 
 // Direct says whether GPUDirect can work between a GPU and an RDMA device: the device then reads and writes the GPU's
-// memory. The distance between the two makes it slow, and never impossible.
+// memory. The distance between the two makes it slow, and never impossible: see Near.Far.
 type Direct struct {
 	Can  Answer
 	By   string // dma-buf, or the peer memory module, if Can is yes
@@ -82,6 +82,28 @@ func takesDMABuf(driver string) (rdma string, takes Answer) {
 	return driver, No
 }
 
+// peerModule returns the one of the loaded modules by which an RDMA driver registers memory of GPUs by its address. If
+// there is none it returns the module that is missing.
+func peerModule(rdma string, loaded []string) (name string, ok bool) {
+	efa := rdma == "efa"
+	for _, m := range loaded {
+		if (m == peermemEFA) == efa {
+			return m, true
+		}
+	}
+	if efa {
+		return peermemEFA, false
+	}
+	return peermem, false
+}
+
+// PeerModule is the answer for an RDMA device of this machine, whose files are below root.
+func PeerModule(root, device string) (name string, loaded bool) {
+	r := reader{tree: newTree(root)}
+	rdma, _ := takesDMABuf(r.link("sys/class/infiniband/" + device + "/device/driver"))
+	return peerModule(rdma, r.peerModules())
+}
+
 // Direct says whether GPUDirect can work between a GPU and an RDMA device.
 func (h *Host) Direct(g GPU, d Device) Direct {
 	switch {
@@ -100,14 +122,9 @@ func (h *Host) Direct(g GPU, d Device) Direct {
 	if can == Yes {
 		return Direct{Can: Yes, By: "dma-buf"}
 	}
-	module := peermem
-	if rdma == "efa" {
-		module = peermemEFA
-	}
-	for _, m := range h.Support.Modules {
-		if (m == peermemEFA) == (rdma == "efa") {
-			return Direct{Can: Yes, By: m}
-		}
+	module, loaded := peerModule(rdma, h.Support.Modules)
+	if loaded {
+		return Direct{Can: Yes, By: module}
 	}
 	mend := "modprobe " + module
 	if len(mends) == len(needs) {
@@ -198,16 +215,22 @@ func (r reader) support() (s Support) {
 		s.Version, s.Open = parseDriver(text)
 	}
 	s.Kernel = r.text("proc/sys/kernel/osrelease")
-	for _, name := range peerModules {
-		if r.exists("sys/module/" + name) {
-			s.Modules = append(s.Modules, name)
-		}
-	}
+	s.Modules = r.peerModules()
 	s.DMABuf = r.config("proc/config.gz", "DMA_SHARED_BUFFER", true)
 	if s.DMABuf == Unsaid && isName(s.Kernel) {
 		s.DMABuf = r.config(path.Join("boot", "config-"+s.Kernel), "DMA_SHARED_BUFFER", false)
 	}
 	return s
+}
+
+// peerModules are those that are loaded.
+func (r reader) peerModules() (loaded []string) {
+	for _, name := range peerModules {
+		if r.exists("sys/module/" + name) {
+			loaded = append(loaded, name)
+		}
+	}
+	return loaded
 }
 
 // longestConfig is far more than the configuration of a kernel with all drivers has.

@@ -26,6 +26,26 @@ func TestSupport(t *testing.T) {
 	}
 }
 
+// The module that a rank looks for is the one that gorun info names, for each adapter.
+func TestPeerModule(t *testing.T) {
+	for tree, want := range map[string]bool{"dgx": true, "h100": false, "laptop": false} {
+		root := topologytest.Plant(t, topologytest.Load(t, tree))
+		for _, d := range append(Read(Source{Root: root}).Devices, Device{Name: "softhca0"}) {
+			if name, loaded := PeerModule(root, d.Name); name != peermem || loaded != want {
+				t.Errorf("%s, %s: %s %v", tree, d.Name, name, loaded)
+			}
+		}
+	}
+	efa := []topologytest.Entry{
+		{Path: "sys/class/infiniband/rdmap0/device/driver", Target: "../../../../bus/pci/drivers/efa"},
+		{Path: "sys/module/nvidia_peermem/refcnt", Text: "0\n"},
+	}
+	root := topologytest.Plant(t, efa)
+	if name, loaded := PeerModule(root, "rdmap0"); name != peermemEFA || loaded {
+		t.Errorf("efa with another's module: %s %v", name, loaded)
+	}
+}
+
 // GPUs and adapters that are alike share an answer, and each pair has one.
 func TestPairs(t *testing.T) {
 	const (

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -56,6 +57,57 @@ const (
 	None    Near = "-"    // the RDMA device is software, which moves data with the CPU
 	Unknown Near = "?"    // /sys does not say where one of them is
 )
+
+// nearness explains the words, the nearest first.
+var nearness = []struct {
+	near Near
+	text string
+}{
+	{PIX, "below one PCIe switch, or on one card: best for GPUDirect"},
+	{PXB, "with that many PCIe switches between, and no CPU: as good for GPUDirect"},
+	{PHB, "through one host bridge, that is the CPU: GPUDirect works, reading from the GPU may be slow"},
+	{NODE, "through two host bridges of one NUMA node: GPUDirect may be slow, and needs GORUN_GPUDIRECT=on"},
+	{SYS, "through the link between CPU sockets: GPUDirect may be very slow, and needs GORUN_GPUDIRECT=on"},
+	{None, "software, no GPUDirect"},
+	{Unknown, "unknown: /sys does not say where they are"},
+}
+
+// Nears returns all words, the nearest first.
+func Nears() (all []Near) {
+	for _, n := range nearness {
+		all = append(all, n.near)
+	}
+	return all
+}
+
+// Meaning explains the word.
+func (n Near) Meaning() string {
+	for _, known := range nearness {
+		if known.near == n {
+			return known.text
+		}
+	}
+	return ""
+}
+
+// Far reports whether messages go through memory of the host rather than by GPUDirect, unless the user says otherwise:
+// between host bridges a READ from a GPU may be very slow, or not work.
+func (n Near) Far() bool { return n == NODE || n == SYS }
+
+// Between is Distance of the GPU with a PCI address and an RDMA device, of this machine, whose files are below root.
+func Between(root, gpu, device string) (near Near, switches int) {
+	r := reader{tree: newTree(root)}
+	h, dir := Host{Nodes: r.nodes()}, "sys/class/infiniband/"+device
+	target := r.real(dir)
+	d := Device{Node: r.numaNode(dir + "/device"), Slot: parseSlot(target), Virtual: virtual(target)}
+	g := GPU{Node: -1}
+	pci := r.list("sys/bus/pci/devices")
+	if i := slices.IndexFunc(pci, func(address string) bool { return sameAddress(address, gpu) }); i >= 0 {
+		dir := "sys/bus/pci/devices/" + pci[i]
+		g.Node, g.Slot = r.numaNode(dir), parseSlot(r.real(dir))
+	}
+	return h.Distance(g, d)
+}
 
 // Distance returns how near a GPU and an RDMA device are, and how many PCIe switches are between them (0 where their
 // path has more than switches). The nearer, the better for GPUDirect: packets that stay below one switch never reach

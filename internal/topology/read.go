@@ -17,7 +17,7 @@ const cudaNotAsked = "CUDA was not asked"
 // Read reads the kernel's files. A value that they lack is unknown.
 func Read(src Source) Host {
 	r := reader{newTree(src.Root), src.Addrs}
-	h := Host{Nodes: max(1, parseCount(r.text("sys/devices/system/node/online")))}
+	h := Host{Nodes: r.nodes()}
 	for _, name := range r.list("sys/class/infiniband") {
 		h.Devices = append(h.Devices, r.device(name))
 	}
@@ -33,6 +33,9 @@ func Read(src Source) Host {
 	}
 	return h
 }
+
+// nodes is how many NUMA nodes there are.
+func (r reader) nodes() int { return max(1, parseCount(r.text("sys/devices/system/node/online"))) }
 
 type reader struct {
 	tree

@@ -69,6 +69,44 @@ func matrix(h Host) (lines []string) {
 	return lines
 }
 
+// Between finds the same for each pair of devices, however the driver writes the GPU's address.
+func TestBetween(t *testing.T) {
+	for _, tree := range []string{"dgx", "h100", "roce", "soft-roce", "laptop"} {
+		root := topologytest.Plant(t, topologytest.Load(t, tree))
+		h := Read(Source{Root: root})
+		for _, d := range h.Devices {
+			for _, g := range h.GPUs {
+				want, n := h.Distance(g, d)
+				for _, address := range []string{g.Slot.Address(), "0000" + strings.ToUpper(g.Slot.Address())} {
+					if near, switches := Between(root, address, d.Name); near != want || switches != n {
+						t.Errorf("%s, %s and %s: %s%d, want %s%d", tree, address, d.Name, near, switches, want, n)
+					}
+				}
+			}
+			if near, _ := Between(root, "0000:fe:00.0", d.Name); near != Unknown && !d.Virtual {
+				t.Errorf("%s: %s and a GPU that is not there: %s", tree, d.Name, near)
+			}
+		}
+	}
+	if near, _ := Between(t.TempDir(), "0000:03:00.0", "softhca0"); near != None {
+		t.Errorf("a device that the kernel does not know: %s", near)
+	}
+}
+
+// Each word has a meaning, and what is far is farther than what is not.
+func TestNears(t *testing.T) {
+	far := false
+	for _, n := range []Near{PIX, PXB, PHB, NODE, SYS} {
+		if n.Meaning() == "" || far && !n.Far() || !slices.Contains(Nears(), n) {
+			t.Errorf("%s is %q, %v", n, n.Meaning(), n.Far())
+		}
+		far = n.Far()
+	}
+	if Unknown.Far() || None.Far() || PHB.Far() || !NODE.Far() || !SYS.Far() {
+		t.Error("far begins between host bridges")
+	}
+}
+
 // Drawn by hand from the picture at the head of dgx.txt.
 func TestDistances(t *testing.T) {
 	want := []string{

@@ -60,8 +60,7 @@ const (
 	// Broken says that the rest of a stream will not come: the sender cannot read its own memory. Key (receiver's).
 	Broken
 	// HandleReq asks where message ID is, whose RTS had Device. ID (sender's), Key (receiver's), Len: 1 if an adapter of
-	// another host is to read it, else 0. For a sender in the same process Addr (which driver) and Tag (the number of the
-	// device that will copy).
+	// another host is to read it, else 0. For a sender in the same process Addr (which driver).
 	HandleReq
 	// Handle answers HandleReq. Key (receiver's); Tag is 1 if the message can be reached, else 0 and nothing follows:
 	// ID (number of the allocation between these two), Len (its bytes), Addr (where the message begins in it). The
@@ -104,9 +103,12 @@ const (
 	Blocking
 	// NoCredit says that an RTS with Blocking would have been eager, if its sender had had the credit.
 	NoCredit
-	// Device says that the payload of an RTS is in device memory, which a receiver on the same host may reach: see
+	// Device says that the payload of an RTS is in device memory, which the receiver, or its adapter, may reach: see
 	// HandleReq.
 	Device
+	// Unready says that the payload of an RTS with Device waits for a stream of its program. A receiver that must take
+	// memory to ask for a part takes it when HandleReq has been answered.
+	Unready
 )
 
 // MaxTag is the largest tag; MPI 4.1 §9.1.2 (MPI_TAG_UB) asks for at least 32767.

@@ -27,11 +27,28 @@ static int describe(int fd, uint64_t ino, uint64_t offset, uint64_t n)
 	return -1;
 }
 
+/* A descriptor for n bytes at addr of m. */
+static CUresult describe_range(int *out, const struct range *m, uint64_t addr, uint64_t n)
+{
+	struct store *s = m->store;
+	struct stat st;
+
+	if (lib.knobs.ordering == 0 && !store_shadow(s))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (fstat(s->shadow ? s->shadow_fd : s->fd, &st))
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	*out = describe(s->shadow ? s->shadow_fd : s->fd, st.st_ino, m->offset + (addr - m->start), n);
+	return *out < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
+static bool reachable(const struct range *m)
+{
+	return m && (m->kind == ALLOCATED || m->kind == VMM) && !m->imported;
+}
+
 static CUresult get(int *out, uint64_t addr, uint64_t n, int type, uint64_t flags)
 {
 	struct range *m = range_holding(addr, n);
-	struct store *s;
-	struct stat st;
 	struct ctx *c;
 	CUresult r = current(&c);
 
@@ -39,21 +56,33 @@ static CUresult get(int *out, uint64_t addr, uint64_t n, int type, uint64_t flag
 		return r;
 	if (!lib.knobs.dmabuf)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!out || !n || addr % PAGE || n % PAGE || type != RANGE_DMA_BUF_FD || !m ||
-	    (m->kind != ALLOCATED && m->kind != VMM) || m->imported)
+	if (!out || !n || addr % PAGE || n % PAGE || type != RANGE_DMA_BUF_FD ||
+	    !reachable(m))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags)
 		return flags == 1 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-	s = m->store;
-	if (lib.knobs.ordering == 0 && !store_shadow(s))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (fstat(s->shadow ? s->shadow_fd : s->fd, &st))
-		return CUDA_ERROR_OPERATING_SYSTEM;
-	*out = describe(s->shadow ? s->shadow_fd : s->fd, st.st_ino, m->offset + (addr - m->start), n);
-	if (*out < 0)
-		return CUDA_ERROR_OPERATING_SYSTEM;
-	count(C_dmabufs, 1);
-	return CUDA_SUCCESS;
+	r = describe_range(out, m, addr, n);
+	if (!r)
+		count(C_dmabufs, 1);
+	return r;
+}
+
+/*
+ * What the driver has for nvidia_peermem, which asks in the kernel: no context is needed, and a driver that has no
+ * dma-buf answers too.
+ */
+EXPORT int softcuda_get_pages(uint64_t addr, uint64_t n)
+{
+	struct range *m;
+	int fd = -1;
+
+	if (begin("softcuda_get_pages"))
+		return -1;
+	m = range_holding(addr, n);
+	if (!n || addr % PAGE || n % PAGE || !reachable(m) || describe_range(&fd, m, addr, n))
+		fd = -1;
+	end(CUDA_SUCCESS);
+	return fd;
 }
 
 EXPORT CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr p, size_t n, int type, unsigned long long flags)

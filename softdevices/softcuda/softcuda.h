@@ -20,6 +20,12 @@ size_t softcuda_left(char *text, size_t size);
 /* A count since cuInit, UINT64_MAX for a name that does not exist. README.md has the names. */
 uint64_t softcuda_counter(const char *name);
 
+/*
+ * A descriptor for n bytes of device memory at addr, both multiples of 4096, for a software adapter that registers
+ * addresses; -1: no allocation has all of them. README.md has its form.
+ */
+int softcuda_get_pages(uint64_t addr, uint64_t n);
+
 #ifdef __cplusplus
 }
 #endif

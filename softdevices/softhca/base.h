@@ -124,6 +124,7 @@ struct knobs {
 	bool wire;  /* ports of one process talk over a socket as well */
 	bool readv; /* may use process_vm_readv */
 	bool dmabuf; /* registers memory of another device */
+	char peermem[256]; /* the library of the GPU whose addresses are registered; empty: none are */
 	bool debug;
 	bool gid_ex; /* _ibv_query_gid_ex works: rdma-core 32 */
 	uint32_t sl; /* of the path; SL_ANY: the fabric looks at none */

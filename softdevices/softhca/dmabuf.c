@@ -5,6 +5,7 @@
  */
 #include "queues.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -70,4 +71,24 @@ int dmabuf_map(int fd, uint64_t offset, size_t length, void **mapping, size_t *m
 		err = errno == ENODEV || errno == EACCES ? EOPNOTSUPP : errno;
 	close(memory);
 	return err;
+}
+
+/*
+ * What nvidia_peermem does: a descriptor for the whole pages of length bytes at addr, which are of the software GPU
+ * whose library this process has loaded from that path; -1: they are not.
+ */
+int peer_pages(const char *library, uint64_t addr, size_t length)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = addr & ~(page - 1);
+	void *gpu = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+	int (*get_pages)(uint64_t, uint64_t);
+	int fd = -1;
+
+	if (!gpu)
+		return -1;
+	*(void **)&get_pages = dlsym(gpu, "softcuda_get_pages");
+	if (get_pages)
+		fd = get_pages(from, (addr + length + page - 1 - from) & ~(page - 1));
+	dlclose(gpu);
+	return fd;
 }

@@ -215,6 +215,12 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return bool_knob(name, value, &k->readv);
 	if (!strcmp(n, "DMABUF"))
 		return bool_knob(name, value, &k->dmabuf);
+	if (!strcmp(n, "PEERMEM")) {
+		if (strlen(value) >= sizeof(k->peermem))
+			return bad(name, value, "a path of up to 255 bytes");
+		strcpy(k->peermem, value);
+		return 0;
+	}
 	if (!strcmp(n, "PAGES"))
 		return bool_knob(name, value, &k->pages) || (k->pages && pages_possible()) ? -1 : 0;
 	if (!strcmp(n, "DEBUG"))

@@ -192,40 +192,23 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *addr, size_t leng
 	return &mr->pub;
 }
 
-EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
-{
-	return register_memory(pd, addr, length, (uintptr_t)addr, (unsigned)access);
-}
-
-EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
-{
-	return register_memory(pd, addr, length, iova, (unsigned)access);
-}
-
-EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
-{
-	return register_memory(pd, addr, length, iova, access);
-}
-
-/* As the kernel, it wants iova to lie in its page as offset does. */
-EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-					int access)
+/* Memory of another device that fd has, which iova names. As the kernel, it wants both to lie alike in their page. */
+static struct ibv_mr *register_mapped(struct ibv_pd *pd, int fd, uint64_t offset, size_t length, uint64_t iova,
+				      unsigned access)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	struct ibv_mr *pub;
 	struct hca_mr *mr;
 	void *mapping;
 	size_t mapped;
-	int err = EOPNOTSUPP;
+	int err = dmabuf_map(fd, offset, length, &mapping, &mapped);
 
-	if (to_ctx(pd->context)->knobs.dmabuf)
-		err = dmabuf_map(fd, offset, length, &mapping, &mapped);
 	if (err)
 		return errno = err, NULL;
 	if (offset % page != iova % page)
 		errno = EINVAL, pub = NULL;
 	else
-		pub = register_memory(pd, (char *)mapping + offset % page, length, iova, (unsigned)access);
+		pub = register_memory(pd, (char *)mapping + offset % page, length, iova, access);
 	if (!pub) {
 		err = errno;
 		munmap(mapping, mapped);
@@ -234,7 +217,54 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 	mr = (struct hca_mr *)pub;
 	mr->mapping = mapping;
 	mr->mapped = mapped;
-	pub->addr = (void *)(uintptr_t)offset; /* as libibverbs has it */
+	return pub;
+}
+
+/* Addresses that the CPU may not touch may be a GPU's: then the kernel asks the modules for peer memory. */
+static struct ibv_mr *register_address(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
+{
+	struct ibv_mr *pub = register_memory(pd, addr, length, iova, access);
+	const char *gpu = to_ctx(pd->context)->knobs.peermem;
+	int fd, err;
+
+	if (pub || errno != EFAULT || !*gpu)
+		return pub;
+	fd = peer_pages(gpu, (uintptr_t)addr, length);
+	if (fd < 0)
+		return errno = EFAULT, NULL;
+	pub = register_mapped(pd, fd, (uintptr_t)addr % (uintptr_t)sysconf(_SC_PAGESIZE), length, iova, access);
+	err = errno;
+	close(fd);
+	if (pub)
+		pub->addr = addr;
+	return errno = err, pub;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return register_address(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	return register_address(pd, addr, length, iova, (unsigned)access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
+{
+	return register_address(pd, addr, length, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+					int access)
+{
+	struct ibv_mr *pub;
+
+	if (!to_ctx(pd->context)->knobs.dmabuf)
+		return errno = EOPNOTSUPP, NULL;
+	pub = register_mapped(pd, fd, offset, length, iova, (unsigned)access);
+	if (pub)
+		pub->addr = (void *)(uintptr_t)offset; /* as libibverbs has it */
 	return pub;
 }
 

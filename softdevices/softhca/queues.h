@@ -290,6 +290,7 @@ void mr_detach_all(struct hca_ctx *ctx);
 
 /* dmabuf.c */
 int dmabuf_map(int fd, uint64_t offset, size_t length, void **mapping, size_t *mapped); /* errno or 0 */
+int peer_pages(const char *library, uint64_t addr, size_t length);
 
 /* pages.c */
 int pages_possible(void); /* 0, or -1 after a message on stderr */

@@ -97,7 +97,7 @@ func (d *Device) open() (err error) {
 	if d.hca, d.at, err = choose(&d.opt); err != nil {
 		return err
 	}
-	d.devices.init(d.hca)
+	d.devices.init(d.hca, d.at.device, &d.opt)
 	d.registry = registry{dev: d.hca, port: &d.at, opt: &d.opt, stats: &d.stats}
 	if d.opt.entries > 0 {
 		d.at.caps.maxEntries = d.opt.entries

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/gorun-mpi/mpi/accel"
 	_ "github.com/gorun-mpi/mpi/accel/cuda"
 	"github.com/gorun-mpi/mpi/internal/testkit/cudakit"
+	"github.com/gorun-mpi/mpi/internal/topology/topologytest"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -27,6 +29,7 @@ type gpu struct {
 	accel.Driver
 	t      testing.TB
 	pinned []byte
+	by     string // how adapters reach it; empty: by dma-buf
 }
 
 var gpuReady sync.Once
@@ -51,7 +54,7 @@ func gpuPeer() error {
 	if err != nil {
 		return err
 	}
-	_, key, err := l.caps.RMA.Devices.Register(fd, m.Base, m.Size)
+	_, key, _, err := l.caps.RMA.Devices.Register(fd, m.Base, m.Size)
 	if err != nil {
 		return err
 	}
@@ -132,19 +135,47 @@ func (g *gpu) read(at uint64, n int64) []byte {
 // known registers the whole of m for links of e.
 func (g *gpu) known(l *link, m accel.Memory) (local, key uint64) {
 	g.t.Helper()
-	devices := l.caps.RMA.Devices
-	if err := devices.Able(); err != nil {
-		g.t.Fatal(err)
-	}
 	fd, err := g.DMABuf(m, m.Base, m.Size)
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if local, key, err = devices.Register(fd, m.Base, m.Size); err != nil {
-		g.t.Fatal(err)
+	local, key, by := g.registered(l, fd, m)
+	if want := cmp.Or(g.by, "dma-buf"); by != want {
+		g.t.Fatalf("registered by %s, not by %s", by, want)
 	}
 	return local, key
+}
+
+func (g *gpu) registered(l *link, fd int, m accel.Memory) (local, key uint64, by string) {
+	g.t.Helper()
+	devices := l.caps.RMA.Devices
+	err := devices.Able()
+	if err == nil {
+		local, key, by, err = devices.Register(fd, m.Base, m.Size)
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return local, key, by
+}
+
+// withPeerMemory lets the software HCA register addresses of the GPU, on a machine that has nvidia_peermem. dmabuf: it
+// takes dma-bufs too.
+func withPeerMemory(t testing.TB, dmabuf bool) func(*Options) {
+	t.Helper()
+	t.Setenv("SOFTHCA_PEERMEM", cudakit.Build(t))
+	if !dmabuf {
+		t.Setenv("SOFTHCA_DMABUF", "0")
+	}
+	return peerModuleLoaded(t)
+}
+
+// peerModuleLoaded is a machine that has the module, whatever its adapters do.
+func peerModuleLoaded(t testing.TB) func(*Options) {
+	t.Helper()
+	root := topologytest.Plant(t, []topologytest.Entry{{Path: "sys/module/nvidia_peermem/refcnt", Text: "0\n"}})
+	return func(o *Options) { o.Root = root }
 }
 
 // done waits for the end of a READ of e.
@@ -169,8 +200,16 @@ func (e *end) done(st transport.State, err error, peer *end) error {
 // the host likewise. A kernel sees it when the driver has flushed.
 func TestDeviceMemory(t *testing.T) {
 	watchdog(t)
-	g := newGPU(t)
-	a, b, ab, ba := two(t)
+	t.Run("dma-buf", func(t *testing.T) { readsDeviceMemory(t, newGPU(t)) })
+	t.Run("peer memory", func(t *testing.T) {
+		g := newGPU(t)
+		g.by = "nvidia_peermem"
+		readsDeviceMemory(t, g, withPeerMemory(t, false))
+	})
+}
+
+func readsDeviceMemory(t *testing.T, g *gpu, change ...func(*Options)) {
+	a, b, ab, ba := two(t, change...)
 	before := [2]uint64{a.counted("mrs"), b.counted("mrs")}
 	from, to := g.alloc(pieceMax+3<<20, 1), g.alloc(pieceMax+3<<20, 2)
 	_, key := g.known(ab, from)
@@ -262,7 +301,8 @@ func TestDeviceMemoryRefused(t *testing.T) {
 	m := g.alloc(1<<20, 1)
 	a, b, ab, _ := two(t)
 	devices := ab.caps.RMA.Devices
-	if _, _, err := devices.Register(-1, m.Base, m.Size); err == nil || !strings.Contains(err.Error(), "dma-buf") {
+	if _, _, _, err := devices.Register(-1, m.Base, m.Size); err == nil ||
+		!strings.Contains(err.Error(), "there is no dma-buf, and nvidia_peermem is not loaded") {
 		t.Errorf("no descriptor: %v", err)
 	}
 	g.known(ab, m)
@@ -272,7 +312,7 @@ func TestDeviceMemoryRefused(t *testing.T) {
 	}
 	defer syscall.Close(fd)
 	a.Close()
-	if _, _, err := devices.Register(fd, m.Base, m.Size); err == nil {
+	if _, _, _, err := devices.Register(fd, m.Base, m.Size); err == nil {
 		t.Error("a closed device registers memory")
 	}
 	devices.Deregister(1 << 8)
@@ -280,9 +320,91 @@ func TestDeviceMemoryRefused(t *testing.T) {
 
 	t.Setenv("SOFTHCA_DMABUF", "0")
 	_, _, ab, _ = two(t)
-	if err := ab.caps.RMA.Devices.Able(); err == nil || !strings.Contains(err.Error(), "registers no dma-buf") {
-		t.Errorf("a device that cannot: %v", err)
+	for range 2 { // also when it is asked again
+		err := ab.caps.RMA.Devices.Able()
+		if err == nil || !strings.Contains(err.Error(), "registers no dma-buf") ||
+			!strings.Contains(err.Error(), "nvidia_peermem is not loaded") {
+			t.Errorf("a device that cannot: %v", err)
+		}
 	}
+}
+
+// Where the GPU's driver has no dma-buf, or the adapter refuses the one that there is, the adapter registers the
+// address if a module for peer memory is loaded. If the module refuses too, the error says both.
+func TestDeviceMemoryByAddress(t *testing.T) {
+	watchdog(t)
+	g := newGPU(t)
+	m := g.alloc(1<<20, 1)
+	_, _, ab, _ := two(t, withPeerMemory(t, true))
+	other, err := unix.MemfdCreate("no dma-buf", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(other)
+	for what, fd := range map[string]int{"none": -1, "refused": other} {
+		_, key, by := g.registered(ab, fd, m)
+		if by != "nvidia_peermem" {
+			t.Errorf("%s: registered by %s", what, by)
+		}
+		ab.caps.RMA.Devices.Deregister(key)
+	}
+	g.known(ab, m) // the dma-buf where there is one
+	t.Setenv("SOFTHCA_PEERMEM", "")
+	_, _, ab, _ = two(t, peerModuleLoaded(t))
+	_, _, _, err = ab.caps.RMA.Devices.Register(other, m.Base, m.Size)
+	if !errors.Is(err, syscall.EFAULT) || !errors.Is(err, syscall.EINVAL) ||
+		!strings.Contains(err.Error(), "nvidia_peermem") {
+		t.Errorf("refused by both: %v", err)
+	}
+}
+
+// The setting decides over distance, and turns all of it off.
+func TestDeviceMemoryNear(t *testing.T) {
+	watchdog(t)
+	g := newGPU(t)
+	m := g.alloc(1<<20, 1)
+	for _, c := range []struct {
+		setting, gpu, want string
+		far                bool
+	}{
+		{"", "0000:10:00.0", "PHB: ", false}, {"auto", "0000:20:00.0", "NODE: ", true},
+		{"auto", "0000:30:00.0", "SYS: ", true}, {"auto", "0000:00:10.0", "?: ", false}, {"on", "0000:30:00.0", "GORUN_GPUDIRECT is on; SYS: ", false},
+		{"on", "0000:10:00.0", "PHB: ", false},
+	} {
+		root := topologytest.Plant(t, twoSockets)
+		_, _, ab, _ := two(t, func(o *Options) { o.Root, o.GPUDirect = root, c.setting })
+		devices := ab.caps.RMA.Devices
+		where, far := devices.Near(c.gpu)
+		if far != c.far || !strings.HasPrefix(where, c.want) || devices.Name != "softhca0" {
+			t.Errorf("%q, %s: %s is %q, %v", c.setting, c.gpu, devices.Name, where, far)
+		}
+		g.known(ab, m)
+	}
+	_, _, ab, _ := two(t, func(o *Options) { o.GPUDirect = "off" })
+	devices := ab.caps.RMA.Devices
+	if where, far := devices.Near("0000:10:00.0"); far || where != "the adapter is software" {
+		t.Errorf("softhca0 is at %q, %v", where, far)
+	}
+	_, _, _, err := devices.Register(-1, m.Base, m.Size)
+	for _, err := range []error{err, devices.Able()} {
+		if err == nil || !strings.Contains(err.Error(), "GORUN_GPUDIRECT is off") {
+			t.Errorf("off: %v", err)
+		}
+	}
+}
+
+// twoSockets has softhca0 at the first of three host bridges, and a GPU at each.
+var twoSockets = []topologytest.Entry{
+	{Path: "sys/devices/system/node/online", Text: "0-1\n"},
+	{Path: "sys/class/infiniband/softhca0", Target: "../../devices/pci0000:00/0000:00:01.0/infiniband/softhca0"},
+	{Path: "sys/devices/pci0000:00/0000:00:01.0/infiniband/softhca0/device", Target: "../../../0000:00:01.0"},
+	{Path: "sys/devices/pci0000:00/0000:00:01.0/numa_node", Text: "0\n"},
+	{Path: "sys/bus/pci/devices/0000:10:00.0", Target: "../../../devices/pci0000:00/0000:10:00.0"},
+	{Path: "sys/devices/pci0000:00/0000:10:00.0/numa_node", Text: "0\n"},
+	{Path: "sys/bus/pci/devices/0000:20:00.0", Target: "../../../devices/pci0000:20/0000:20:00.0"},
+	{Path: "sys/devices/pci0000:20/0000:20:00.0/numa_node", Text: "0\n"},
+	{Path: "sys/bus/pci/devices/0000:30:00.0", Target: "../../../devices/pci0000:30/0000:30:00.0"},
+	{Path: "sys/devices/pci0000:30/0000:30:00.0/numa_node", Text: "1\n"},
 }
 
 // A READ into device memory that is under way when its peer dies ends, and its memory is touched no more.

@@ -17,6 +17,7 @@ type Options struct {
 	// ServiceLevel of packets, by which the fabric chooses their virtual lane or priority.
 	ServiceLevel int
 	Tags         string // GORUN_TM: off (or ""), or on
+	GPUDirect    string // GORUN_GPUDIRECT: auto (or ""), on or off
 	// LocalRank is the number of this rank among the ranks of its host, and Nodes are the NUMA nodes of its CPUs: they
 	// decide which of several ports it uses.
 	LocalRank int

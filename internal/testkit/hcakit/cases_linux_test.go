@@ -38,8 +38,8 @@ func TestCases(t *testing.T) {
 		{"tm", "wire", []string{"SOFTHCA_WIRE=1", "SOFTHCA_READV=0", "SOFTHCA_SEED=6", "SOFTHCA_RNR=30", "SOFTHCA_DROP=10"},
 			60},
 		{"faults", "plain", nil, 55},
-		{"dmabuf", "plain", []string{"CUDA_LIB=" + cudakit.Build(t)}, 8},
-		{"dmabuf", "flushed", []string{"CUDA_LIB=" + cudakit.Build(t), "SOFTCUDA_ORDERING=0"}, 8},
+		{"dmabuf", "plain", []string{"CUDA_LIB=" + cudakit.Build(t)}, 10},
+		{"dmabuf", "flushed", []string{"CUDA_LIB=" + cudakit.Build(t), "SOFTCUDA_ORDERING=0"}, 10},
 	} {
 		if testing.Short() && run.how != "plain" {
 			continue // takes long and finds little that the others do not

@@ -16,7 +16,7 @@ import (
 func (c *check) facts() {
 	c.printf("gpu-check, %s\n", c.report.Time)
 	for name, path := range map[string]string{"built": filepath.Join(c.dir, "BUILT"), "kernel": "/proc/sys/kernel/osrelease",
-		"driver": "/proc/driver/nvidia/version"} {
+		"driver": "/proc/driver/nvidia/version", "yama": "/proc/sys/kernel/yama/ptrace_scope"} {
 		b, err := os.ReadFile(path)
 		line, _, _ := strings.Cut(string(b), "\n")
 		if err != nil {
@@ -58,7 +58,12 @@ func (c *check) devices() {
 		all, err = d.Devices()
 	}
 	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("the driver has no devices")
+		err = fmt.Errorf("the driver has no devices (CUDA_VISIBLE_DEVICES is %q)", os.Getenv("CUDA_VISIBLE_DEVICES"))
+	}
+	if err == nil {
+		// It is never freed: without a process that has a context, and without persistence mode, each job that follows would
+		// wait some seconds until the driver has started the device.
+		_, err = d.Alloc(0, 1<<20)
 	}
 	p := part{Name: "the driver answers", Seconds: time.Since(start).Seconds(), Passed: err == nil}
 	if err != nil {
@@ -100,6 +105,9 @@ func (c *check) questions() {
 		}
 		if name == "GPU_DIRECT_RDMA_WRITES_ORDERING" || name == "DMA_BUF_SUPPORTED" {
 			c.printf("%-12s %s\n", "attribute", name+" = "+value)
+		}
+		if name == "COMPUTE_MODE" && value != "0" {
+			c.printf("%-12s %s\n", "attribute", name+" = "+value+": ranks cannot share the device (nvidia-smi -c DEFAULT)")
 		}
 		if was, known := theirs[name]; known && was != value {
 			c.report.Differs = append(c.report.Differs, fmt.Sprintf("%s = %s (H100: %s)", name, value, was))

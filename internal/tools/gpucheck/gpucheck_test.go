@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -20,8 +21,8 @@ func folder(t *testing.T, scripts map[string]string) *check {
 			t.Fatal(err)
 		}
 	}
-	return &check{dir: dir, self: filepath.Join(dir, "self"), text: new(bytes.Buffer), each: time.Millisecond,
-		until: time.Now().Add(time.Minute), report: report{Facts: map[string]string{}}}
+	return &check{dir: dir, self: filepath.Join(dir, "self"), out: t.TempDir(), text: new(bytes.Buffer), ctx: t.Context(),
+		each: time.Millisecond, until: time.Now().Add(time.Minute), report: report{Facts: map[string]string{}}}
 }
 
 // object is what a benchmark prints.
@@ -29,8 +30,10 @@ const object = `echo '{"program":"latency","values":{"Avg Latency(us)":20.5,"P50
 
 func TestPartsDoNotStopEachOther(t *testing.T) {
 	c := folder(t, map[string]string{
-		"gorun": `case "$*" in *bibw*) echo this is why >&2; exit 7;; *collective*) exit 1;; *) ` + object + `;; esac`,
-		"bibw":  "exit 1", "gpu.test": "exit 0", "accel-cuda.test": `test "$GORUN_TEST_GPU" = installed`})
+		"gorun": `case "$*" in *bibw*) echo this is why >&2; exit 7;; *collective*) exit 1;; esac
+			[ "${GORUN_CUDA_SHARE:-1}" = 1 ] || echo "` + notMappedText + ` because" >&2
+			` + object,
+		"bibw": "exit 1", "gpu.test": "exit 0", "accel-cuda.test": `test "$GORUN_TEST_GPU" = installed`})
 	c.all("")
 	bad := 0
 	for _, p := range c.report.Parts {
@@ -141,9 +144,68 @@ func TestCodes(t *testing.T) {
 	}
 }
 
+func TestVisible(t *testing.T) {
+	for _, c := range []struct{ set, one, two string }{{"", "", ""}, {"3", "3", "3"}, {"GPU-5,1,0", "GPU-5", "GPU-5,1"}} {
+		t.Setenv("CUDA_VISIBLE_DEVICES", c.set)
+		if one, two := visible(1), visible(2); one != "CUDA_VISIBLE_DEVICES="+c.one || two != "CUDA_VISIBLE_DEVICES="+c.two {
+			t.Errorf("of %q: %s, %s", c.set, one, two)
+		}
+	}
+	os.Unsetenv("CUDA_VISIBLE_DEVICES") // Setenv puts back what was there
+	if one, two := visible(1), visible(2); one != "CUDA_VISIBLE_DEVICES=0" || two != "CUDA_VISIBLE_DEVICES=0,1" {
+		t.Errorf("not set: %s, %s", one, two)
+	}
+}
+
 func TestAttributes(t *testing.T) {
 	text := "attr: attribute 118 GPU_DIRECT_RDMA_WRITES_ORDERING = 100\nattr: VMM granularity: minimum 1\nx: attribute 1 A = 2\n"
 	if got := attributes(text); len(got) != 1 || got["GPU_DIRECT_RDMA_WRITES_ORDERING"] != "100" {
 		t.Error(got)
+	}
+}
+
+// A part that is to move messages by one copy fails where the ranks say that they do not, and one through pinned memory
+// where they do not say so. The file of a failed part has all that it has printed.
+func TestMappedOrNot(t *testing.T) {
+	c := folder(t, map[string]string{"gorun": `seq 1000; test $3 = mapped || echo "` + notMappedText + `: why" >&2`})
+	for _, p := range []struct {
+		m    mapping
+		word string
+		why  string
+	}{
+		{oneCopy, "mapped", ""}, {oneCopy, "staged", "not measured one copy: " + notMappedText + ": why"},
+		{notMapped, "mapped", "did not go through pinned memory"}, {notMapped, "staged", ""}, {whatever, "staged", ""},
+	} {
+		_, err := c.output(gorun(time.Minute, nil, 2, p.word).as(p.m))
+		if (err == nil) != (p.why == "") || err != nil && !strings.Contains(err.Error(), p.why) {
+			t.Errorf("%v %s: %v", p.m, p.word, err)
+		}
+	}
+	kept, err := os.ReadFile(filepath.Join(c.out, "gpu-check-failed-1.txt"))
+	if err != nil || !strings.HasPrefix(string(kept), "GORUN_LOG=debug\ngorun -n 2 staged\n") ||
+		!strings.Contains(string(kept), "\n1\n2\n3\n") || c.failures != 2 {
+		t.Errorf("%v, %d failures\n%s", err, c.failures, kept)
+	}
+}
+
+// Parts of correctness that hang leave time for the figures, and a signal ends everything.
+func TestTimeForFigures(t *testing.T) {
+	c := folder(t, map[string]string{"gorun": `case "$*" in *--json*) ` + object + `;; *) exec sleep 600;; esac`})
+	c.until = time.Now().Add(4 * time.Second)
+	c.all("")
+	measured := 0
+	for _, f := range c.report.Figures {
+		if f.Value > 0 {
+			measured++
+		}
+	}
+	if measured < 5 {
+		t.Errorf("%d figures were measured\n%s", measured, c.text)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.ctx, c.until = ctx, time.Now().Add(time.Minute)
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := c.output(gorun(time.Minute, nil, 2, "x")); err == nil || !strings.HasPrefix(err.Error(), "a signal has ended") {
+		t.Error(err)
 	}
 }

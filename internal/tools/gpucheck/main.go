@@ -4,23 +4,27 @@
 //	gpucheck [-o FOLDER] [-limit 5m] [-time 500ms] [-only facts|correctness|figures]
 //
 // It prints a text and writes it to FOLDER/gpu-check.txt, and the same as one object to FOLDER/gpu-check.json. A part
-// that fails, or takes longer than it may, does not stop the others. Over the software GPU each line of a figure says
-// SOFTWARE DEVICE, and no figure has a verdict.
+// that fails, or takes longer than it may, does not stop the others; FOLDER/gpu-check-failed-N.txt is all that it has
+// printed. A part that says "by one copy" fails where the log says that memory is not mapped. Over the software GPU each
+// line of a figure says SOFTWARE DEVICE, and no figure has a verdict.
 //
 // Exit codes: 0: everything passed, and every goal is met; 1: something failed or did not run; 2: usage; 3: everything
 // passed, and a goal is missed.
 //
 // Owns: the parts, their limits, the goals.
-// May call: accel, accel/cuda; as programs the binaries of its folder.
+// May call: accel, accel/cuda, golang.org/x/sys; as programs the binaries of its folder.
 // Never: judge a figure of the software GPU; need the network, a compiler or the go command.
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -62,7 +66,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "gpucheck:", err)
 		return failed
 	}
-	c := &check{dir: filepath.Dir(self), self: self, text: io.MultiWriter(stdout, text),
+	// A signal, such as of a time limit outside, ends the parts with all that they have started; the report is written.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c := &check{dir: filepath.Dir(self), self: self, out: *out, text: io.MultiWriter(stdout, text), ctx: ctx,
 		until: time.Now().Add(*limit), each: *each}
 	c.all(*only)
 	err = c.report.write(filepath.Join(*out, "gpu-check.json"))

@@ -213,11 +213,58 @@ static void cpu_address_is_refused(void)
 	dev_close(dev);
 }
 
+/* With the module for peer memory it is not: the device writes by the GPU's address and reads there. */
+static void peer_memory(void)
+{
+	struct pair p;
+	struct buf s;
+	struct ibv_sge sg;
+	struct ibv_mr *mr;
+	uint8_t *seen = malloc(MIB);
+	gpu_ptr d, other;
+
+	setenv("SOFTHCA_PEERMEM", getenv("CUDA_LIB"), 1);
+	setenv("SOFTHCA_DMABUF", "0", 1);
+	setenv("SOFTCUDA_DMABUF", "0", 1);
+	gpu_start();
+	pair_open(&p, &usual);
+	s = buf_new(p.a.d, MIB, IBV_ACCESS_LOCAL_WRITE);
+	GPU(gpu.alloc(&d, 4 * MIB));
+	fill(seen, MIB, 5);
+	GPU(gpu.to_device(d, seen, MIB));
+	GPU(gpu.synchronize());
+	mr = ibv_reg_mr(p.b.d->pd, (void *)(uintptr_t)(d + 8192 + 1), MIB, ALL_ACCESS);
+	CHECK(mr, "ibv_reg_mr: %m");
+	CHECK((uintptr_t)mr->addr == d + 8193 && mr->length == MIB, "%p, %zu", mr->addr, mr->length);
+	sg = part(&s, 0, 100000);
+	post(p.a.qp, .id = 1, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
+	     .raddr = d + 8192 + 3, .rkey = mr->rkey);
+	done(p.a.cq, 1, IBV_WC_RDMA_READ);
+	check_fill(s.p, 100000, 5, 8195, "read from the GPU");
+	fill(s.p, s.n, 6);
+	post(p.a.qp, .id = 2, .opcode = IBV_WR_RDMA_WRITE, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
+	     .raddr = d + 8192 + 3, .rkey = mr->rkey);
+	done(p.a.cq, 2, IBV_WC_RDMA_WRITE);
+	GPU(gpu.flush(0, 100));
+	GPU(gpu.to_host(seen, d, MIB));
+	check_fill(seen, 8195, 5, 0, "before it");
+	check_fill(seen + 8195, 100000, 6, 0, "written into the GPU");
+	check_fill(seen + 108195, MIB - 108195, 5, 108195, "after it");
+	MUST(ibv_dereg_mr(mr));
+	GPU(gpu.alloc(&other, 4 * MIB));
+	GPU(gpu.release(other));
+	CHECK(!ibv_reg_mr(p.b.d->pd, (void *)(uintptr_t)other, 4096, ALL_ACCESS) && errno == EFAULT, "freed memory: %m");
+	CHECK(!ibv_reg_mr(p.b.d->pd, (void *)(uintptr_t)d, 64 * MIB, ALL_ACCESS) && errno == EFAULT, "past the end: %m");
+	buf_free(&s);
+	pair_close(&p);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
 		TEST(write_and_read, PAIRS), TEST(device_to_device, PAIRS), TEST(freed_while_registered, PAIRS),
 		TEST(refused, 0), TEST(cpu_address_is_refused, SOFT),
+		TEST(peer_memory, SOFT | PAIRS),
 	};
 
 	return run_tests(argc, argv, tests, COUNT(tests));

@@ -1,0 +1,95 @@
+package gpu
+
+import (
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/door"
+)
+
+// Messages over a library that matches them by itself, as UCX does, and knows memory of the host only. A message goes
+// through pinned memory as a whole: a send is copied there before it starts, and a receive is copied to the device when
+// its result is collected, as the buffers of collective calls are.
+
+// sendWhole is send of a buffer with bytes. The buffer may be written again when it returns.
+func sendWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, dest, tag int) (*mpi.Request, error) {
+	through, bad := take(b.Driver, b.Len)
+	if bad != nil {
+		return nil, refused(bad, op.String(), c, dest, tag)
+	}
+	start := mpi.Isend[T]
+	if op == door.Ssend || op == door.Issend {
+		start = mpi.Issend[T]
+	}
+	var r *mpi.Request
+	err := fetch(b, through.mem[:b.Len])
+	if err != nil {
+		err = refused(driverError("", err), op.String(), c, dest, tag)
+	} else {
+		r, err = start(c, elementsOf[T](through.mem, s.n), dest, tag)
+	}
+	if err != nil {
+		through.giveBack()
+		return nil, named(err, op.String())
+	}
+	door.Through().Collect(r, func(_ int64, err error) error {
+		through.giveBack()
+		return named(err, op.String())
+	})
+	return r, nil
+}
+
+// recvWhole starts a receive by start, into memory of the host, from where the message is copied to b.
+func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*mpi.Request, error),
+	wrong func(*mpi.Error) error) (*mpi.Request, error) {
+	through, bad := take(b.Driver, b.Len)
+	if bad != nil {
+		return nil, wrong(bad)
+	}
+	behind, err := markOf(b)
+	if err != nil {
+		through.giveBack()
+		return nil, wrong(driverError("", err))
+	}
+	r, err := start(elementsOf[T](through.mem, s.n))
+	if err != nil {
+		behind.drop()
+		through.giveBack()
+		return nil, named(err, op.String())
+	}
+	s.of.results.Add(1)
+	door.Through().Collect(r, func(n int64, err error) error {
+		if n = min(n, b.Len); n > 0 {
+			if failed := store(&behind, b.Part(0, n), through.mem[:n]); failed != nil && err == nil {
+				err = wrong(driverError("", failed))
+			}
+		}
+		behind.drop()
+		through.giveBack()
+		s.of.results.Add(-1)
+		return named(err, op.String())
+	})
+	return r, nil
+}
+
+// exchangeWhole is Sendrecv with such messages. The receive is posted first, so that a rank that sends to itself finds
+// it.
+func exchangeWhole[S, R any](c *mpi.Comm, out Slice[S], dest, stag int, in Slice[R], source, rtag int) (
+	mpi.Status, error,
+) {
+	r, err := recv(c, door.Sendrecv, in, source, rtag)
+	if err != nil {
+		return mpi.Status{}, err
+	}
+	s, err := send(c, door.Sendrecv, out, dest, stag)
+	if err != nil {
+		r.Cancel()
+	}
+	st, failed := r.Wait()
+	if err == nil {
+		err = failed
+		if failed = wait(s, nil); err == nil {
+			err = failed
+		}
+	}
+	return st, err
+}
