@@ -73,6 +73,8 @@ func (d *Device) happened(kind, qpn uint32) {
 		for _, s := range d.table.Load().all { // own.go's too
 			d.abort(s, what, true)
 		}
+		d.notices.Store(true)
+		d.wakeSleepers()
 	case eventSRQLimit:
 		d.recv.watched.Store(false)
 		d.wakeSleepers()

@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -137,10 +138,10 @@ func (s *search) look(name string) error {
 }
 
 // bonded returns a port of the same network device, "" if there is none. The ports of a bond (LAG) send by either cable
-// as the bond decides, so they count as one.
+// as the bond decides, so they count as one. Soft-RoCE over the network device of an adapter is no port of a bond.
 func (s *search) bonded(at *port) string {
 	for _, c := range s.found {
-		if at.net != "" && c.at.net == at.net {
+		if at.net != "" && c.at.net == at.net && c.at.hosted == at.hosted {
 			return fmt.Sprintf("%s:%d", c.at.device, c.at.number)
 		}
 	}
@@ -170,14 +171,16 @@ func (s *search) named() error {
 
 // order puts ports in the order in which a rank tries them. Only ports of one fabric share the ranks of a host, because
 // ranks on different fabrics do not reach each other: the ports that are like the fastest in link layer, rate and
-// InfiniBand subnet. The nearest of them to the rank's CPUs come first, and equals take turns by the number of the rank
-// on its host.
+// InfiniBand subnet. Among fabrics of one rate InfiniBand is first, and then the lower subnet: hosts may list their
+// devices in different orders. The nearest of them to the rank's CPUs come first, and equals take turns by the number
+// of the rank on its host.
 func order(all []candidate, local int) []candidate {
 	if len(all) == 0 {
 		return nil
 	}
 	best := slices.MaxFunc(all, func(a, b candidate) int {
-		return cmp.Or(-compare(a.at.hosted, b.at.hosted), cmp.Compare(a.at.rate, b.at.rate))
+		return cmp.Or(-compare(a.at.hosted, b.at.hosted), cmp.Compare(a.at.rate, b.at.rate),
+			compare(a.at.layer == layerInfiniBand, b.at.layer == layerInfiniBand), -a.at.compareSubnet(&b.at))
 	})
 	slices.SortStableFunc(all, func(a, b candidate) int {
 		return cmp.Or(-compare(a.at.like(&best.at), b.at.like(&best.at)), cmp.Compare(a.far, b.far))
@@ -205,6 +208,15 @@ func compare(a, b bool) int {
 func (p *port) like(o *port) bool {
 	return p.hosted == o.hosted && p.layer == o.layer && p.rate == o.rate &&
 		(p.layer != layerInfiniBand || subnet(p.gid) == subnet(o.gid))
+}
+
+// compareSubnet orders InfiniBand ports by subnet.
+func (p *port) compareSubnet(o *port) int {
+	if p.layer != layerInfiniBand || o.layer != layerInfiniBand {
+		return 0
+	}
+	a, b := subnet(p.gid), subnet(o.gid)
+	return bytes.Compare(a[:], b[:])
 }
 
 // subnet is the prefix of a GID.

@@ -253,7 +253,7 @@ func TestFanOfDevices(t *testing.T) {
 }
 
 // Ranks share out the ports of one fabric only. What is slow, of another link layer or subnet, or software comes last,
-// however near it is.
+// however near it is, and whatever is listed first.
 func TestOneFabric(t *testing.T) {
 	ib := func(device string, rate int, prefix byte) port {
 		return port{device: device, number: 1, layer: layerInfiniBand, rate: rate, gid: [16]byte{prefix}}
@@ -265,6 +265,12 @@ func TestOneFabric(t *testing.T) {
 		{at: ib("a", 200000, 1), far: 20},
 		{at: ib("storage", 200000, 2), far: 10},
 		{at: ib("b", 200000, 1), far: 20},
+	}
+	for _, other := range []candidate{{at: port{device: "eth2", layer: layerEthernet, rate: 200000}, far: 10},
+		{at: ib("storage", 200000, 2), far: 10}} {
+		if c := order(append([]candidate{other}, all...), 0)[0]; c.at.device != "a" {
+			t.Errorf("where %s is listed first, %s is", other.at.device, c.at.device)
+		}
 	}
 	for local, want := range []string{"a b", "b a", "a b"} {
 		var got []string
@@ -280,13 +286,18 @@ func TestOneFabric(t *testing.T) {
 	}
 }
 
-// The ports of a bond count as one: the first.
+// The ports of a bond count as one: the first. Soft-RoCE over the network device of an adapter is no port of a bond,
+// whichever of the two libibverbs lists first.
 func TestBond(t *testing.T) {
 	s := search{found: []candidate{{at: port{device: "mlx5_0", number: 1, net: "bond0"}}, {at: port{device: "mlx5_2"}}}}
 	for net, want := range map[string]string{"bond0": "mlx5_0:1", "eth1": "", "": ""} {
 		if got := s.bonded(&port{device: "mlx5_1", number: 1, net: net}); got != want {
 			t.Errorf("a port of %q is of the bond of %q, want %q", net, got, want)
 		}
+	}
+	s = search{found: []candidate{{at: port{device: "rxe0", number: 1, net: "eth0", hosted: true}}}}
+	if got := s.bonded(&port{device: "mlx5_0", number: 1, net: "eth0"}); got != "" {
+		t.Errorf("the adapter is left out for %s", got)
 	}
 }
 

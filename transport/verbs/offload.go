@@ -169,21 +169,25 @@ func (t *tagList) cancel(cookie uint64) {
 }
 
 // abandoned reports whether the device will execute no operation of the list and write to no buffer of it: it has
-// failed, and its queue pairs are destroyed.
+// failed, and its queue pairs are destroyed. It destroys those of sessions that had ended before.
 func (t *tagList) abandoned() bool {
 	if !t.on() || !t.d.dead.Load() {
 		return false
 	}
 	for _, s := range t.d.table.Load().all {
-		if s.qp != 0 {
+		if !s.downReported {
 			return false
 		}
+		s.destroy()
 	}
 	return true
 }
 
-// giveUpList gives back the receives that were asked for before the list was abandoned.
+// giveUpList gives back the receives that were asked for before the list was abandoned, if it is.
 func (t *tagList) giveUpList() {
+	if !t.abandoned() {
+		return
+	}
 	for i := range t.all {
 		if e := &t.all[i]; e.used && e.leaving && !e.done {
 			t.giveBack(e)

@@ -259,6 +259,7 @@ func (d *Device) takeNotices() {
 	for _, s := range lost {
 		d.fail(s, s.err, false)
 	}
+	d.tags.giveUpList() // if no session was left when the device failed, none ends
 }
 
 // fail ends a session: the queue pair goes into the error state, its requests are flushed, and when the device has
@@ -300,13 +301,16 @@ func (d *Device) failAll(err error) {
 	for _, s := range all {
 		d.fail(s, err, true)
 	}
+	d.tags.giveUpList()
 }
 
 // endSessions tells of those whose requests are all back, and for which the device moves no message any more. Nothing
 // has arrived just now, so what they had sent is out.
 func (d *Device) endSessions() {
-	kept := d.ending[:0]
-	for _, s := range d.ending {
+	list := d.ending
+	kept := list[:0]
+	d.ending = nil // a session that fails meanwhile comes here
+	for _, s := range list {
 		busy := s.next != s.done || s.incoming > 0
 		if busy && time.Now().Before(s.flushBy) {
 			kept = append(kept, s)
@@ -323,14 +327,9 @@ func (d *Device) endSessions() {
 			d.events = append(d.events, transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: s.why})
 		}
 	}
-	clear(d.ending[len(kept):])
-	d.ending = kept
-	if d.dead.Load() && len(kept) == 0 {
-		for _, s := range d.table.Load().all {
-			s.destroy() // of those too that ended before
-		}
-		d.tags.giveUpList()
-	}
+	clear(list[len(kept):])
+	d.ending = append(kept, d.ending...)
+	d.tags.giveUpList()
 }
 
 // destroyed takes the requests of a queue pair from a device that does not give them back.

@@ -298,23 +298,42 @@ func TestListOfAFailedDevice(t *testing.T) {
 	}
 }
 
-// They come back too if another session ended before the device failed.
-func TestListOfAFailedDeviceLater(t *testing.T) {
+// Sessions that have ended before the device fails do not keep receives in its list: neither where a session ends with
+// the device, nor where none is left.
+func TestListOfAFailedDeviceWithoutPeers(t *testing.T) {
 	needSoft(t)
-	watchdog(t)
-	hub, _, bad, _, _, _ := three(t, tagsOn)
-	bad.Close()
-	hub.down(2)
-	packed, _ := transport.PackTag(3, 1, 7)
-	buf := make([]byte, eagerMax)
-	if got := hub.tags.post(packed, transport.MaskExact, transport.HostMem(buf), 5); got != transport.PostedDown {
-		t.Fatal(got)
-	}
-	hub.until("the list", func() bool { return hub.tags.ops == 0 })
-	hub.injected("device_fatal")
-	hub.down(1)
-	hub.tags.cancel(5)
-	if p := hub.take(transport.OffloadBack); p.Cookie != 5 {
-		t.Errorf("cookie %d", p.Cookie)
+	for _, left := range []int{1, 0} {
+		t.Run(fmt.Sprint(left), func(t *testing.T) {
+			watchdog(t)
+			hub, one, two, _, _, _ := three(t, tagsOn)
+			packed, _ := transport.PackTag(3, 2, 7)
+			for cookie := range uint64(2) {
+				if got := hub.tags.post(packed, transport.MaskExact, transport.HostMem(make([]byte, 64)),
+					cookie); got != transport.PostedDown {
+					t.Fatal(got)
+				}
+			}
+			hub.until("the list", func() bool { return hub.tags.ops == 0 })
+			one.Close()
+			hub.down(1)
+			if left == 0 {
+				two.Close()
+				hub.down(2)
+			}
+			hub.injected("pause")
+			hub.tags.cancel(0)
+			hub.injected("device_fatal")
+			hub.injected("resume")
+			if left == 1 {
+				hub.take(transport.Down)
+			}
+			if p := hub.take(transport.OffloadBack); p.Cookie != 0 {
+				t.Errorf("cookie %d", p.Cookie)
+			}
+			hub.tags.cancel(1)
+			if p := hub.take(transport.OffloadBack); p.Cookie != 1 {
+				t.Errorf("cookie %d", p.Cookie)
+			}
+		})
 	}
 }
