@@ -5,12 +5,15 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 
 	"github.com/gorun-mpi/mpi/internal/coll"
 )
 
 // Collective calls of one value, of values that gob encodes, and of slices whose lengths the receivers do not know.
-// Each is made of the calls for slices, and its errors name the caller's call.
+// Each is made of the calls for slices, and its errors name the caller's call. A call whose name has Object or Alloc
+// is two: a rank whose context ends in the first does not make the second (docs/limits.md).
 
 // BcastValue is Bcast of one value, and returns the root's v at every rank; §6.4.
 func BcastValue[T any](c *Comm, v T, root int) (T, error) {
@@ -71,8 +74,9 @@ func ScatterValues[T any](c *Comm, vs []T, root int) (T, error) {
 }
 
 // BcastObject returns the root's v at every rank: a value of any type that encoding/gob can encode, such as a struct
-// with slices, maps and strings. It is slower than BcastValue, and has no counterpart in the standard. If gob cannot
-// encode the value, or not decode it at a rank, that is ErrType; every rank has then made the call.
+// with slices, maps and strings. It is slower than BcastValue, and has no counterpart in the standard. If T is an
+// interface type, gob.Register has to know the type of the value. If gob cannot encode the value, such as a nil
+// pointer, or not decode it at a rank, that is ErrType; every rank has then made the call.
 func BcastObject[T any](c *Comm, v T, root int) (T, error) {
 	const op = "BcastObject"
 	var none T
@@ -91,6 +95,9 @@ func BcastObject[T any](c *Comm, v T, root int) (T, error) {
 		return none, c.unencoded(op, root, o.err)
 	}
 	if c.Rank() != root {
+		if err := c.checkLengths(op, 1, header); err != nil {
+			return none, err
+		}
 		o.bytes = make([]byte, header[0])
 	}
 	if err := Bcast(c, o.bytes, root); err != nil {
@@ -157,7 +164,11 @@ func ScatterObjects[T any](c *Comm, vs []T, root int) (T, error) {
 	if err := Scatter(c, lengths, length[:], root); err != nil {
 		return none, calledAs(op, err)
 	}
-	mine := make([]byte, max(0, length[0]))
+	bytes := []int64{max(0, length[0])}
+	if err := c.checkLengths(op, 1, bytes); err != nil {
+		return none, err
+	}
+	mine := make([]byte, bytes[0])
 	if err := Scatterv(c, blocks, mine, root); err != nil {
 		return none, calledAs(op, err)
 	}
@@ -187,6 +198,9 @@ func gatherAlloc[T any](c *Comm, op string, send []T, root int) ([][]T, error) {
 	if err := Gather(c, []int64{int64(len(send))}, lengths, root); err != nil {
 		return nil, calledAs(op, err)
 	}
+	if err := c.checkLengths(op, sizeOf[T](), lengths); err != nil {
+		return nil, err
+	}
 	all := blocksOf[T](lengths)
 	if send == nil {
 		send = []T{} // nil would say that the root's block is in its place
@@ -209,6 +223,9 @@ func allgatherAlloc[T any](c *Comm, op string, send []T) ([][]T, error) {
 	lengths := make([]int64, c.Size())
 	if err := Allgather(c, []int64{int64(len(send))}, lengths); err != nil {
 		return nil, calledAs(op, err)
+	}
+	if err := c.checkLengths(op, sizeOf[T](), lengths); err != nil {
+		return nil, err
 	}
 	all := blocksOf[T](lengths)
 	if send == nil {
@@ -237,6 +254,22 @@ func blocksOf[T any](lengths []int64) [][]T {
 	return all
 }
 
+// checkLengths looks at lengths that other ranks have sent. A rank that has made another call has sent something else.
+func (c *Comm) checkLengths(op string, size int, lengths []int64) error {
+	room := int64(longestBytes / max(1, size))
+	for _, n := range lengths {
+		if n < 0 || n > room {
+			return c.collError(op, ErrCount, "a rank says that it sends %d elements of %d bytes: have all ranks called %s?",
+				n, size, op)
+		}
+		room -= n
+	}
+	return nil
+}
+
+// longestBytes is more than a process has memory for, and less than what makes make panic.
+const longestBytes = min(1<<47, math.MaxInt)
+
 // checkRooted is what a call looks at before it uses the root as a rank of this communicator.
 func checkRooted(c *Comm, op string, root int) error {
 	if err := c.intra(op); err != nil {
@@ -257,9 +290,13 @@ type object struct {
 // unencodable is the length of an object that its rank could not encode.
 const unencodable = -1
 
-func encode(v any) object {
+// encode encodes v as a T: gob has to see an interface type, which any(v) would hide, for a rank to decode one.
+func encode[T any](v T) object {
+	if p := reflect.ValueOf(v); p.Kind() == reflect.Pointer && p.IsNil() {
+		return object{err: fmt.Errorf("the value is a nil %T", v)} // gob panics
+	}
 	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(v); err != nil {
+	if err := gob.NewEncoder(&b).Encode(&v); err != nil {
 		return object{err: err}
 	}
 	return object{bytes: b.Bytes()}

@@ -158,6 +158,67 @@ func TestObjectThatCannotBeEncoded(t *testing.T) {
 
 func sevenAtRank0(me int) int { return map[bool]int{true: 7, false: me}[me == 0] }
 
+// gob panics on a nil pointer, and loses it inside of another one.
+func TestNilPointerIsNoObject(t *testing.T) {
+	overLoop(t)(2, func(w *Comm) {
+		var v *secret
+		_, err := BcastObject(w, v, 0)
+		check(errors.Is(err, ErrType), "BcastObject: %v", err)
+		if w.Rank() == 0 {
+			v = &secret{Name: "good"}
+		}
+		_, err = AllgatherObjects(w, v)
+		check(errors.Is(err, ErrType), "AllgatherObjects: %v", err)
+		err = SendObject(w, (*int)(nil), 0, 0)
+		check(errors.Is(err, ErrType) && strings.Contains(err.Error(), "nil *int"), "SendObject: %v", err)
+		v, err = BcastObject(w, v, 0)
+		check(err == nil && v.Name == "good", "BcastObject of a pointer: %v, %v", v, err)
+	})
+}
+
+func TestObjectsOfAnInterfaceType(t *testing.T) {
+	overLoop(t)(2, func(w *Comm) {
+		v, err := BcastObject[any](w, "text", 0)
+		check(err == nil && v == "text", "BcastObject: %v, %v", v, err)
+		all, err := AllgatherObjects[any](w, []any{1, nil, "text"}[w.Rank()])
+		check(err == nil && reflect.DeepEqual(all, []any{1, nil}), "AllgatherObjects: %v, %v", all, err)
+	})
+}
+
+// What a rank takes for a length may be the value of another call.
+func TestLengthsOfOtherCalls(t *testing.T) {
+	overLoop(t)(2, func(w *Comm) {
+		for _, length := range []int64{-5, 1 << 46, 1 << 62} {
+			var err error
+			if w.Rank() == 0 {
+				_, err = BcastValue(w, length, 0)
+				check(err == nil, "%v", err)
+				_, err = GatherAlloc(w, []complex128{1}, 0)
+				check(errors.Is(err, ErrCount), "GatherAlloc after a length of %d: %v", length, err)
+				_, err = ScatterValues(w, []int64{length, length}, 0)
+				check(err == nil, "%v", err)
+				continue
+			}
+			if length != 1<<46 {
+				_, err = BcastObject(w, "", 0)
+				check(errors.Is(err, ErrCount) || errors.Is(err, ErrType), "BcastObject of length %d: %v", length, err)
+			} else {
+				_, err = BcastValue(w, length, 0)
+				check(err == nil, "%v", err)
+			}
+			_, err = GatherValues(w, length, 0)
+			check(err == nil, "%v", err)
+			if length == 1<<62 {
+				_, err = ScatterObjects(w, []string{}, 0)
+				check(errors.Is(err, ErrCount), "ScatterObjects: %v", err)
+			} else {
+				_, err = ScatterValues(w, []int64{}, 0)
+				check(err == nil, "%v", err)
+			}
+		}
+	})
+}
+
 // A value of another type than the sender's is ErrType, with both named.
 func TestObjectOfAnotherType(t *testing.T) {
 	overLoop(t)(2, func(w *Comm) {

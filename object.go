@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/gob"
 	"fmt"
+	"reflect"
 )
 
 // SendValue is Send of one value, for RecvValue; §3.2.1.
@@ -26,6 +27,10 @@ func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 func SendObject(c *Comm, v any, dest, tag int) error {
 	if err := c.checkSend("SendObject", dest, tag); err != nil || dest == ProcNull {
 		return err
+	}
+	if p := reflect.ValueOf(v); p.Kind() == reflect.Pointer && p.IsNil() {
+		return &Error{Op: "SendObject", Class: ErrType, Comm: c.Name(), Peer: dest, Tag: tag,
+			Err: fmt.Errorf("the value is a nil %T", v)} // gob panics
 	}
 	var b bytes.Buffer
 	if err := gob.NewEncoder(&b).Encode(v); err != nil {

@@ -2,12 +2,14 @@ package vet
 
 import (
 	"go/ast"
+	"go/token"
 	"go/types"
 	"maps"
 	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/types/typeutil"
 )
 
 // inStep: all ranks of a communicator make the same collective calls in the same order.
@@ -15,18 +17,40 @@ var inStep = &analysis.Analyzer{
 	Name: "mpiorder",
 	Doc:  "report collective calls that not all ranks make, or not in the same order",
 	Run: func(pass *analysis.Pass) (any, error) {
-		eachBlock(pass, func(list []ast.Stmt) {
-			for i, s := range list {
-				switch s := s.(type) {
+		for _, file := range pass.Files {
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
 				case *ast.RangeStmt:
-					overMap(pass, s)
-				case *ast.IfStmt:
-					byRank(pass, s, list[i+1:])
+					overMap(pass, n)
+				case *ast.FuncDecl:
+					if n.Body != nil {
+						eachIf(pass, n.Body)
+					}
+				case *ast.FuncLit:
+					eachIf(pass, n.Body)
 				}
-			}
-		})
+				return true
+			})
+		}
 		return nil, nil
 	},
+}
+
+// eachIf looks at the conditions of a function, without those of functions within it.
+func eachIf(pass *analysis.Pass, body *ast.BlockStmt) {
+	chained := map[ast.Node]bool{} // the if of else if, which is a part of the first one
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.IfStmt:
+			chained[n.Else] = true
+			if !chained[n] {
+				byRank(pass, n, body)
+			}
+		}
+		return true
+	})
 }
 
 // overMap reports collective calls for each element of a map, whose order is another one at each rank.
@@ -40,8 +64,10 @@ func overMap(pass *analysis.Pass, loop *ast.RangeStmt) {
 	}
 	ast.Inspect(loop.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.FuncLit:
+		case *ast.FuncLit, *ast.CaseClause:
 			return false
+		case *ast.BlockStmt:
+			return n == loop.Body // others are executed for some elements: perhaps for one
 		case *ast.CallExpr:
 			if f := callee(pass.TypesInfo, n); f != nil && operationOf(f) != "" {
 				pass.Reportf(n.Pos(), "%s in a loop over a map: each rank has its own order of the elements, and all must "+
@@ -58,63 +84,122 @@ func isBlank(e ast.Expr) bool {
 }
 
 // byRank reports collective calls that a condition on the rank keeps from others: they are in the branch of some ranks,
-// and the other ranks make none of that operation. rest is what follows the statement.
-func byRank(pass *analysis.Pass, s *ast.IfStmt, rest []ast.Stmt) {
+// and the other ranks make none of that operation. body is the function's.
+func byRank(pass *analysis.Pass, s *ast.IfStmt, body *ast.BlockStmt) {
 	comm := rankIn(pass, s.Cond)
 	if comm == nil {
 		return
 	}
-	body, other := s.Body.List, []ast.Stmt(nil)
+	var other []ast.Stmt
 	switch e := s.Else.(type) {
 	case *ast.BlockStmt:
 		other = e.List
 	case *ast.IfStmt:
 		other = []ast.Stmt{e}
 	}
-	yes, no := callsOn(pass, comm, body), callsOn(pass, comm, other)
-	switch after := callsOn(pass, comm, rest); { // which both make, unless one of them has left
-	case ends(body) && !ends(other):
-		maps.Copy(no, after)
-	case ends(other) && !ends(body):
-		maps.Copy(yes, after)
-	}
-	for _, side := range [][2]map[string]*made{{yes, no}, {no, yes}} {
-		for _, op := range slices.Sorted(maps.Keys(side[0])) {
-			if m := side[0][op]; side[1][op] == nil && m.call.Pos() < s.End() {
-				pass.Reportf(m.call.Pos(), "%s depends on the rank in %s: the other ranks make no %s here, and all ranks of a "+
-					"communicator must", called(m.f), comm.Name(), op)
+	rest := restOf(pass, s, comm, body)
+	yes, no := sideOf(pass, comm, s.Body.List, ends(other)), sideOf(pass, comm, other, ends(s.Body.List))
+	for _, side := range [][2]side{{yes, no}, {no, yes}} {
+		if side[1].unsure || side[1].goesOn && rest.unsure {
+			continue
+		}
+		for _, op := range slices.Sorted(maps.Keys(side[0].calls)) {
+			if side[1].calls[op] != nil || side[1].goesOn && rest.calls[op] != nil || rest.byRank[op] {
+				continue
 			}
+			m := side[0].calls[op]
+			pass.Reportf(m.call.Pos(), "%s depends on the rank in %s: the other ranks make no %s here, and all ranks of a "+
+				"communicator must", called(m.f), comm.Name(), op)
 		}
 	}
+}
+
+// side is what some of the ranks do.
+type side struct {
+	calls  map[string]*made
+	unsure bool            // it may make calls in functions of the program
+	goesOn bool            // to what follows, which the ranks of the other side do not reach
+	byRank map[string]bool // of the rest: operations that other conditions on the rank have
+}
+
+func sideOf(pass *analysis.Pass, comm types.Object, list []ast.Stmt, otherEnds bool) side {
+	found := side{goesOn: otherEnds && !ends(list), calls: map[string]*made{}}
+	for _, s := range list {
+		found.look(pass, comm, s, nil)
+	}
+	return found
+}
+
+// restOf is what may be executed after s in a function: what follows, and the whole of a loop that s is in.
+func restOf(pass *analysis.Pass, s *ast.IfStmt, comm types.Object, body *ast.BlockStmt) side {
+	from := s.End()
+	condition := types.ExprString(s.Cond)
+	rest := side{calls: map[string]*made{}, byRank: map[string]bool{}}
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.ForStmt, *ast.RangeStmt:
+			if n.Pos() < s.Pos() && s.End() <= n.End() {
+				from = min(from, n.Pos())
+			}
+		case *ast.IfStmt:
+			around := n.Pos() <= s.Pos() && s.End() <= n.End()
+			if !around && types.ExprString(n.Cond) != condition && rankIn(pass, n.Cond) == comm {
+				for op := range sideOf(pass, comm, []ast.Stmt{n}, false).calls {
+					rest.byRank[op] = true
+				}
+			}
+		}
+		return true
+	})
+	rest.look(pass, comm, body, func(n ast.Node) bool { return n == s || n.End() <= from })
+	return rest
+}
+
+// look notes the first call of each collective operation on a communicator, outside of what is skipped.
+func (d *side) look(pass *analysis.Pass, comm types.Object, n ast.Node, skip func(ast.Node) bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if n == nil || skip != nil && skip(n) {
+			return false
+		}
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.CallExpr:
+			f := callee(pass.TypesInfo, n)
+			if f == nil {
+				d.unsure = d.unsure || ofProgram(pass, n)
+				return true
+			}
+			if op := operationOf(f); op != "" && d.calls[op] == nil && on(pass, n, f) == comm {
+				d.calls[op] = &made{n, f}
+			}
+		}
+		return true
+	})
+}
+
+// ofProgram reports whether a call may be that of a function that makes collective calls: one that is not of the
+// standard library, or a variable.
+func ofProgram(pass *analysis.Pass, call *ast.CallExpr) bool {
+	if t := pass.TypesInfo.Types[call.Fun]; t.IsType() || t.IsBuiltin() {
+		return false
+	}
+	f := typeutil.StaticCallee(pass.TypesInfo, call)
+	if f == nil || f.Pkg() == nil {
+		m := typeutil.Callee(pass.TypesInfo, call) // err.Error() has no package
+		return m == nil || m.Pkg() != nil
+	}
+	first := func(path string) string { before, _, _ := strings.Cut(path, "/"); return before }
+	path := first(f.Pkg().Path())
+	return strings.Contains(path, ".") || path == first(pass.Pkg.Path())
 }
 
 // made is a collective call in the source.
 type made struct {
 	call *ast.CallExpr
 	f    *types.Func
-}
-
-// callsOn returns the first call of each collective operation on a communicator.
-func callsOn(pass *analysis.Pass, comm types.Object, list []ast.Stmt) map[string]*made {
-	found := map[string]*made{}
-	for _, s := range list {
-		ast.Inspect(s, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.FuncLit:
-				return false
-			case *ast.CallExpr:
-				f := callee(pass.TypesInfo, n)
-				if f == nil {
-					return true
-				}
-				if op := operationOf(f); op != "" && found[op] == nil && on(pass, n, f) == comm {
-					found[op] = &made{n, f}
-				}
-			}
-			return true
-		})
-	}
-	return found
 }
 
 // on is the communicator of a collective call, where a variable has it.
@@ -132,7 +217,8 @@ func on(pass *analysis.Pass, call *ast.CallExpr, f *types.Func) types.Object {
 	return object(pass.TypesInfo, call.Args[0])
 }
 
-// rankIn returns the communicator whose rank decides a condition, where a variable has it; nil: none does.
+// rankIn returns the communicator whose rank decides a condition, where a variable has it; nil: none does. What a
+// function makes of the rank may be the same at all ranks.
 func rankIn(pass *analysis.Pass, cond ast.Expr) (comm types.Object) {
 	ast.Inspect(cond, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -140,14 +226,46 @@ func rankIn(pass *analysis.Pass, cond ast.Expr) (comm types.Object) {
 			if f := callee(pass.TypesInfo, n); f != nil && called(f) == "Comm.Rank" {
 				comm = on(pass, n, f)
 			}
+			return false
 		case *ast.Ident:
-			if v, ok := pass.TypesInfo.Uses[n].(*types.Var); ok && comm == nil {
+			if v, ok := pass.TypesInfo.Uses[n].(*types.Var); ok && comm == nil && !isAssigned(pass, v) {
 				comm = rankOf(pass, v)
 			}
 		}
 		return comm == nil
 	})
+	if comm == nil || isAssigned(pass, comm) {
+		return nil
+	}
 	return comm
+}
+
+// isAssigned reports whether a variable gets another value after its definition.
+func isAssigned(pass *analysis.Pass, v types.Object) bool {
+	found := false
+	is := func(e ast.Expr) bool {
+		id, ok := e.(*ast.Ident)
+		return ok && pass.TypesInfo.Uses[id] == v
+	}
+	for _, file := range pass.Files {
+		if file.FileStart > v.Pos() || v.Pos() >= file.FileEnd {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				found = found || slices.ContainsFunc(n.Lhs, is)
+			case *ast.RangeStmt:
+				found = found || is(n.Key) || is(n.Value)
+			case *ast.IncDecStmt:
+				found = found || is(n.X)
+			case *ast.UnaryExpr:
+				found = found || n.Op == token.AND && is(n.X)
+			}
+			return !found
+		})
+	}
+	return found
 }
 
 // rankOf returns the communicator whose rank a variable has from its definition on, as in me, n := c.Rank(), c.Size().

@@ -131,14 +131,11 @@ func object(info *types.Info, e ast.Expr) types.Object {
 	return info.Uses[id]
 }
 
-// mentions reports whether a variable is named in n, outside of functions that are only made there.
+// mentions reports whether a variable is named in n.
 func mentions(info *types.Info, n ast.Node, o types.Object) bool {
 	found := false
 	ast.Inspect(n, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.FuncLit:
-			return false
-		case *ast.Ident:
+		if n, ok := n.(*ast.Ident); ok {
 			found = found || info.Uses[n] == o || info.Defs[n] == o
 		}
 		return !found
@@ -166,7 +163,7 @@ func eachBlock(pass *analysis.Pass, f func(list []ast.Stmt)) {
 // requests: the request of a started operation is kept.
 var requests = &analysis.Analyzer{
 	Name: "mpirequest",
-	Doc:  "report requests of started operations that are dropped, so that nothing can wait for them",
+	Doc:  "report requests of started operations that are dropped, and Sets that nothing waits for",
 	Run: func(pass *analysis.Pass) (any, error) {
 		dropped := func(at token.Pos, f *types.Func) {
 			pass.Reportf(at, "the request of %s is dropped: the operation has its buffer until a Wait, "+
@@ -190,8 +187,48 @@ var requests = &analysis.Analyzer{
 				}
 			}
 		})
+		for _, file := range pass.Files {
+			unwaited(pass, file)
+		}
 		return nil, nil
 	},
+}
+
+// unwaited reports local Sets that are given requests, and never used in another way.
+func unwaited(pass *analysis.Pass, file *ast.File) {
+	var local []types.Object
+	adds, others := map[types.Object]token.Pos{}, map[types.Object]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			for _, name := range n.Names {
+				v := pass.TypesInfo.Defs[name]
+				if v != nil && v.Parent() != pass.Pkg.Scope() && isPointerTo(types.NewPointer(v.Type()), "Set") {
+					local = append(local, v)
+				}
+			}
+		case *ast.SelectorExpr:
+			v := object(pass.TypesInfo, n.X)
+			if v == nil || n.Sel.Name != "Add" && n.Sel.Name != "Len" {
+				break
+			}
+			if n.Sel.Name == "Add" && !adds[v].IsValid() {
+				adds[v] = n.Pos()
+			}
+			return false
+		case *ast.Ident:
+			if v := pass.TypesInfo.Uses[n]; v != nil {
+				others[v] = true
+			}
+		}
+		return true
+	})
+	for _, v := range local {
+		if at := adds[v]; at.IsValid() && !others[v] {
+			pass.Reportf(at, "nothing waits for the requests of %s: their operations have their buffers until %s.Wait",
+				v.Name(), v.Name())
+		}
+	}
 }
 
 // errorsKept: the error of a call is looked at. That of Free is not missed: what is freed is not used again.
@@ -227,7 +264,7 @@ var buffers = &analysis.Analyzer{
 	Run: func(pass *analysis.Pass) (any, error) {
 		eachBlock(pass, func(list []ast.Stmt) {
 			for i, s := range list {
-				if p := pendingOf(pass.TypesInfo, s); p != nil {
+				if p := pendingOf(pass.TypesInfo, s); p != nil && !escapes(pass, p.holder) {
 					p.follow(pass, list[i+1:])
 				}
 			}
@@ -241,6 +278,7 @@ type pending struct {
 	f       *types.Func
 	holder  types.Object // the variable that has the request, or the Set
 	set     bool
+	failed  types.Object // the variable that has the error of the start
 	buffer  types.Object
 	reading bool // the operation writes the buffer; else it only reads it
 }
@@ -255,7 +293,7 @@ func pendingOf(info *types.Info, s ast.Stmt) *pending {
 		if len(s.Lhs) != 2 || len(s.Rhs) != 1 {
 			return nil
 		}
-		e, p.holder = s.Rhs[0], object(info, s.Lhs[0])
+		e, p.holder, p.failed = s.Rhs[0], object(info, s.Lhs[0]), object(info, s.Lhs[1])
 	case *ast.ExprStmt:
 		add := callee(info, s.X)
 		if add == nil || called(add) != "Set.Add" {
@@ -297,6 +335,9 @@ func (p *pending) follow(pass *analysis.Pass, list []ast.Stmt) {
 		if p.isWaitedFor(pass.TypesInfo, s) || p.isReplaced(pass.TypesInfo, s) {
 			return
 		}
+		if p.hasFailed(pass.TypesInfo, s) {
+			continue
+		}
 		if use := p.use(pass.TypesInfo, s); use != nil {
 			what := "written"
 			if p.reading {
@@ -318,58 +359,122 @@ func (p *pending) isWaitedFor(info *types.Info, s ast.Stmt) bool {
 	return mentions(info, s, p.holder)
 }
 
-// isReplaced reports whether the variable gets another buffer.
-func (p *pending) isReplaced(info *types.Info, s ast.Stmt) bool {
-	a, ok := s.(*ast.AssignStmt)
-	return ok && slices.ContainsFunc(a.Lhs, func(e ast.Expr) bool {
-		_, slice := ast.Unparen(e).(*ast.SliceExpr)
-		return !slice && object(info, e) == p.buffer
-	})
+// hasFailed reports whether a statement is executed only if the operation could not be started: if err != nil { … }.
+func (p *pending) hasFailed(info *types.Info, s ast.Stmt) bool {
+	i, ok := s.(*ast.IfStmt)
+	if !ok || i.Init != nil || i.Else != nil || p.failed == nil {
+		return false
+	}
+	b, ok := i.Cond.(*ast.BinaryExpr)
+	return ok && b.Op == token.NEQ && object(info, b.X) == p.failed
 }
 
-// use is where a statement uses the buffer in a way that is not allowed; nil: nowhere.
+// isReplaced reports whether the variable gets another buffer somewhere in a statement.
+func (p *pending) isReplaced(info *types.Info, s ast.Stmt) bool {
+	found := false
+	ast.Inspect(s, func(n ast.Node) bool {
+		a, ok := n.(*ast.AssignStmt)
+		found = found || ok && slices.ContainsFunc(a.Lhs, func(e ast.Expr) bool {
+			_, slice := ast.Unparen(e).(*ast.SliceExpr)
+			return !slice && object(info, e) == p.buffer
+		})
+		return !found
+	})
+	return found
+}
+
+// use is where a statement uses the elements of the buffer in a way that is not allowed; nil: nowhere. The slice itself
+// may be used: stored, cut, compared with nil.
 func (p *pending) use(info *types.Info, s ast.Stmt) (use ast.Node) {
-	root := func(e ast.Expr) bool {
+	is := func(e ast.Expr) bool { // the buffer, or a part of it
+		if s, ok := ast.Unparen(e).(*ast.SliceExpr); ok {
+			e = s.X
+		}
+		return object(info, e) == p.buffer
+	}
+	element := func(e ast.Expr) bool {
 		i, ok := ast.Unparen(e).(*ast.IndexExpr)
-		return ok && object(info, i.X) == p.buffer
+		return ok && is(i.X)
 	}
 	ast.Inspect(s, func(n ast.Node) bool {
 		if use != nil {
 			return false
 		}
 		switch n := n.(type) {
-		case *ast.FuncLit:
+		case *ast.FuncLit, *ast.DeferStmt, *ast.GoStmt:
 			return false // it may run after the Wait
 		case *ast.AssignStmt:
-			if slices.ContainsFunc(n.Lhs, root) {
+			if slices.ContainsFunc(n.Lhs, element) {
 				use = n
 			}
 		case *ast.IncDecStmt:
-			if root(n.X) {
+			if element(n.X) {
 				use = n
+			}
+		case *ast.IndexExpr:
+			if p.reading && is(n.X) {
+				use = n
+			}
+		case *ast.RangeStmt:
+			if p.reading && is(n.X) && !isBlank(n.Value) {
+				use = n.X
 			}
 		case *ast.CallExpr:
-			b, ok := ast.Unparen(n.Fun).(*ast.Ident)
-			if !ok {
-				break
-			}
-			if _, ok := info.Uses[b].(*types.Builtin); !ok || len(n.Args) == 0 {
-				break
-			}
-			switch b.Name {
-			case "len", "cap":
-				return false // the slice itself is not in use
-			case "copy", "clear":
-				if object(info, n.Args[0]) == p.buffer {
-					use = n
+			for i, arg := range n.Args {
+				if is(arg) && p.inCall(info, n, i) {
+					use = arg
 				}
-			}
-		case *ast.Ident:
-			if p.reading && info.Uses[n] == p.buffer {
-				use = n
 			}
 		}
 		return use == nil
 	})
 	return use
+}
+
+// inCall reports whether a call uses the elements of its argument i.
+func (p *pending) inCall(info *types.Info, call *ast.CallExpr, i int) bool {
+	f := info.Types[call.Fun]
+	switch {
+	case f.IsType(): // a conversion
+		return false
+	case !f.IsBuiltin():
+		return p.reading
+	}
+	switch name := ast.Unparen(call.Fun).(type) {
+	case *ast.Ident:
+		switch name.Name {
+		case "copy", "clear":
+			return i == 0 || p.reading
+		case "append":
+			return p.reading && (i == 0 || call.Ellipsis.IsValid())
+		case "print", "println", "min", "max":
+			return p.reading
+		}
+	}
+	return false
+}
+
+// escapes reports whether code elsewhere may use a variable: it is one of the package, a function has captured it, or
+// its address is taken.
+func escapes(pass *analysis.Pass, o types.Object) bool {
+	if o.Parent() == pass.Pkg.Scope() {
+		return true
+	}
+	found := false
+	for _, file := range pass.Files {
+		if file.FileStart > o.Pos() || o.Pos() >= file.FileEnd {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncLit:
+				inside := n.Pos() <= o.Pos() && o.Pos() < n.End()
+				found = found || !inside && mentions(pass.TypesInfo, n.Body, o)
+			case *ast.UnaryExpr:
+				found = found || n.Op == token.AND && object(pass.TypesInfo, n.X) == o
+			}
+			return !found
+		})
+	}
+	return found
 }

@@ -42,6 +42,13 @@ func early(c *mpi.Comm, in, out []int) error {
 	return set.Wait()
 }
 
+func forgotten(c *mpi.Comm, in []int) int {
+	var s mpi.Set
+	s.Add(mpi.Irecv(c, in, 0, 0)) // want "nothing waits for the requests of s"
+	s.Add(mpi.Irecv(c, in, 0, 1)) // want "in is used while mpi.Irecv has it"
+	return s.Len()
+}
+
 func apart(c *mpi.Comm, buf []float64, parts map[string]int) error {
 	rank := c.Rank()
 	if rank == 0 {
