@@ -51,8 +51,8 @@ func (s *Set) waitEach() error {
 	return errors.Join(failed...)
 }
 
-// Test reports whether all requests are complete; then it does what Wait does. If not, the set stays as it is. A request
-// that cannot be waited for is ErrRequest.
+// Test reports whether all requests are complete; then it does what Wait does. If not, the set stays as it is. A
+// request that cannot be waited for is ErrRequest.
 func (s *Set) Test() (bool, error) {
 	done, err := TestAll(s.requests...)
 	if !done {
