@@ -30,7 +30,8 @@ func (s *Set) Add(r *Request, err error) {
 func (s *Set) Len() int { return len(s.requests) }
 
 // Wait waits until all requests are complete, and leaves the set empty. Its error joins the errors that Add was given
-// and the errors of failed operations; the other operations have succeeded.
+// and the errors of failed operations; the other operations have succeeded. It waits even if Add was given an error:
+// for ever, if a receive in the set has no send because another rank could not start it either.
 func (s *Set) Wait() error {
 	err := WaitAll(s.requests...)
 	if errors.Is(err, ErrRequest) { // one of them cannot be waited for, and WaitAll has waited for none
@@ -50,8 +51,8 @@ func (s *Set) waitEach() error {
 	return errors.Join(failed...)
 }
 
-// Test reports whether all requests are complete; then it does what Wait does. If not, the set stays as it is. A request
-// that cannot be waited for is ErrRequest.
+// Test reports whether all requests are complete; then it does what Wait does. If not, the set stays as it is. A
+// request that cannot be waited for is ErrRequest.
 func (s *Set) Test() (bool, error) {
 	done, err := TestAll(s.requests...)
 	if !done {

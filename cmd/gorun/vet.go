@@ -17,7 +17,7 @@ func vetCommand(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 		Long: `Looks at the source of Go packages (the one in the current folder, if none is named), and prints a line for
 each mistake:
 
-  mpirequest  the request of a started operation is dropped, so that nothing can wait for it
+  mpirequest  the request of a started operation is dropped, or a Set that has some is never waited for
   mpibuffer   a buffer is used between the start of an operation and its Wait
   mpierror    the error of a call is dropped
   mpiorder    a collective call that some ranks do not make, by a condition on Rank, or that each rank makes in
