@@ -76,9 +76,11 @@ func ScatterValues[T any](c *Comm, vs []T, root int) (T, error) {
 // BcastObject returns the root's v at every rank: a value of any type that encoding/gob can encode, such as a struct
 // with slices, maps and strings. It is slower than BcastValue, and has no counterpart in the standard. If T is an
 // interface type, gob.Register has to know the type of the value. If gob cannot encode the value, such as a nil
-// pointer, or not decode it at a rank, that is ErrType; every rank has then made the call.
+// pointer, or not decode it at a rank, that is ErrType; every rank has then made the call. The context of c does not
+// end it: lengths go before values, and the other ranks would wait for this one's part.
 func BcastObject[T any](c *Comm, v T, root int) (T, error) {
 	const op = "BcastObject"
+	c = c.untimed()
 	var none T
 	if err := checkRooted(c, op, root); err != nil {
 		return none, err
@@ -140,6 +142,7 @@ func AllgatherObjects[T any](c *Comm, v T) ([]T, error) {
 // cannot be encoded, the root and the rank that it is for get ErrType, and the other ranks their values.
 func ScatterObjects[T any](c *Comm, vs []T, root int) (T, error) {
 	const op = "ScatterObjects"
+	c = c.untimed()
 	var none T
 	if err := checkRooted(c, op, root); err != nil {
 		return none, err
@@ -179,12 +182,13 @@ func ScatterObjects[T any](c *Comm, vs []T, root int) (T, error) {
 }
 
 // GatherAlloc is Gatherv where the root does not know the lengths: it returns a new slice for each rank at root, and
-// nil at other ranks; §6.5.
+// nil at other ranks; §6.5. The context of c does not end it, as BcastObject says.
 func GatherAlloc[T any](c *Comm, send []T, root int) ([][]T, error) {
 	return gatherAlloc(c, "GatherAlloc", send, root)
 }
 
 func gatherAlloc[T any](c *Comm, op string, send []T, root int) ([][]T, error) {
+	c = c.untimed()
 	if err := checkRooted(c, op, root); err != nil {
 		return nil, err
 	}
@@ -211,12 +215,14 @@ func gatherAlloc[T any](c *Comm, op string, send []T, root int) ([][]T, error) {
 	return all, nil
 }
 
-// AllgatherAlloc is Allgatherv where no rank knows the others' lengths: it returns a new slice for each rank; §6.7.
+// AllgatherAlloc is Allgatherv where no rank knows the others' lengths: it returns a new slice for each rank; §6.7. The
+// context of c does not end it, as BcastObject says.
 func AllgatherAlloc[T any](c *Comm, send []T) ([][]T, error) {
 	return allgatherAlloc(c, "AllgatherAlloc", send)
 }
 
 func allgatherAlloc[T any](c *Comm, op string, send []T) ([][]T, error) {
+	c = c.untimed()
 	if err := checkColl[T](c, op); err != nil {
 		return nil, c.mistaken(coll.Blocking, err)
 	}
@@ -269,6 +275,15 @@ func (c *Comm) checkLengths(op string, size int, lengths []int64) error {
 
 // longestBytes is more than a process has memory for, and less than what makes make panic.
 const longestBytes = min(1<<47, math.MaxInt)
+
+// untimed is c without its context, for a call that is made of two: a rank whose context ended the first one would not
+// know what to bring to the second, for which the other ranks wait.
+func (c *Comm) untimed() *Comm {
+	if c == nil || c.ctx == nil {
+		return c
+	}
+	return newComm(c.commState, nil)
+}
 
 // checkRooted is what a call looks at before it uses the root as a rank of this communicator.
 func checkRooted(c *Comm, op string, root int) error {

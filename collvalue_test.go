@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -359,5 +360,28 @@ func TestTextsForPeople(t *testing.T) {
 		check(err == nil, "%v", err)
 		is(half, half.Name()+" (rank 0 of 1)")
 		check(half.Free() == nil, "Free")
+	})
+}
+
+// A context that has ended at one rank does not keep the others from the second part of a call, and calls after it are
+// right.
+func TestContextEndsNoCallOfTwoParts(t *testing.T) {
+	overLoop(t)(3, func(w *Comm) {
+		c := w
+		if w.Rank() == 1 {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			c = w.WithContext(ctx)
+		}
+		name, err := BcastObject(c, fmt.Sprint("from ", w.Rank()), 2)
+		check(err == nil && name == "from 2", "BcastObject: %q, %v", name, err)
+		all, err := AllgatherAlloc(c, make([]int, w.Rank()))
+		check(err == nil && len(all) == 3 && len(all[2]) == 2, "AllgatherAlloc: %v, %v", all, err)
+		objects, err := GatherObjects(c, w.Rank(), 1)
+		check(err == nil && (w.Rank() != 1 || len(objects) == 3), "GatherObjects: %v, %v", objects, err)
+		mine, err := ScatterObjects(c, []int{5, 6, 7}, 0)
+		check(err == nil && mine == 5+w.Rank(), "ScatterObjects: %d, %v", mine, err)
+		sum, err := AllreduceValue(w, 1, Sum)
+		check(err == nil && sum == 3, "AllreduceValue: %d, %v", sum, err)
 	})
 }

@@ -59,11 +59,13 @@ func TestTagsAreRefused(t *testing.T) {
 	for knob, says := range map[string]string{
 		"SOFTHCA_MODE=roce": "refuses to match tags (GORUN_TM)", "SOFTHCA_TM=0": "matches no tags",
 	} {
-		var log notes
-		e := endIn(t, 0, func(o *Options) { o.Tags, o.Log = "on", log.log }, knob)
-		if e.Facts().Offload != nil || len(log.with(says)) != 1 {
-			t.Errorf("%s: the log has %q, want %q", knob, log.text, says)
-		}
+		t.Run(knob, func(t *testing.T) { // whose end takes the knob back
+			var log notes
+			e := endIn(t, 0, func(o *Options) { o.Tags, o.Log = "on", log.log }, knob)
+			if e.Facts().Offload != nil || len(log.with(says)) != 1 {
+				t.Errorf("the log has %q, want %q", log.text, says)
+			}
+		})
 	}
 }
 
