@@ -11,10 +11,10 @@ import (
 
 // Messages in device memory that go through pinned memory.
 //
-// There is a bounded amount of it, and an operation that finds none stands in line. None that has some waits for one that
-// stands in line: a send asks for some when its receiver, which has some already, has asked for its bytes, and gives it back
-// when the link has taken them; a receive asks for some before it asks its sender for bytes, whose side is another one.
-// The end of a copy depends on nothing here.
+// There is a bounded amount of it, and an operation that finds none stands in line. None that has some waits for one
+// that stands in line: a send asks for some when its receiver, which has some already, has asked for its bytes, and
+// gives it back when the link has taken them; a receive asks for some before it asks its sender for bytes, whose side
+// is another one. The end of a copy depends on nothing here.
 //
 // A receive asks for several parts at a time, so that one is copied to the device while others come. It stands in line
 // only while it has none.
@@ -116,8 +116,8 @@ func (o *deviceOp) got(b *pinned) {
 
 // The sending end.
 
-// sendPiece sends the beginning of the fragment a, as far as it is in pinned memory. It returns how much; 0: t is parked
-// until there is something to do, or the link is full.
+// sendPiece sends the beginning of the fragment a, as far as it is in pinned memory. It returns how much; 0: t is
+// parked until there is something to do, or the link is full.
 func (o *deviceOp) sendPiece(t *transfer, a *rendezvous.Action) int64 {
 	ts, p := &o.a.e.links.transfers, t.peer
 	touch := o.mayTouch() // before the receiver takes memory for parts
