@@ -27,6 +27,7 @@ const graph = `
 	internal/sizes                : {github.com/docker/go-units}
 	internal/reduce               : {golang.org/x/sys}
 	internal/ring                 : {golang.org/x/sys}
+	internal/memfile              : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
 	internal/sysmon               : {golang.org/x/sys}
@@ -63,8 +64,8 @@ const graph = `
 	accel/cuda                    : accel, {golang.org/x/sys}
 
 	# The engine knows the seam and no concrete transport.
-	pml                           : tagmatch, eager, rendezvous, transport, accel, internal/eventset, internal/wire,
-	                                internal/waitpolicy, {golang.org/x/sys}
+	pml                           : tagmatch, eager, rendezvous, transport, accel, internal/eventset, internal/memfile,
+	                                internal/wire, internal/waitpolicy, {golang.org/x/sys}
 
 	# Ways into a job.
 	internal/bootstrap            :

@@ -20,7 +20,8 @@ import (
 
 func init() {
 	runTests = cudakit.Main
-	for role, body := range map[string]func(w *mpi.Comm){"job": job, "windows": windows, "GiB": gibibyte} {
+	for role, body := range map[string]func(w *mpi.Comm){"job": job, "windows": windows, "GiB": gibibyte,
+		"pinned": pinned} {
 		roles[role] = func() error {
 			mpi.Main(func(_ context.Context, world *mpi.Comm) (err error) {
 				defer func() {
@@ -44,6 +45,13 @@ var jobWays = map[string]func(*testing.T) []string{
 
 // jobSays is what the log has to say of a transport.
 var jobSays = map[string]string{}
+
+// Ranks that are processes and do not share their device memory put messages into each other's pinned memory.
+func TestPinnedJobOverSoftCUDA(t *testing.T) {
+	overSoftCUDA(t, "pinned", map[string]func(*testing.T) []string{
+		"shm": func(*testing.T) []string { return []string{"GORUN_CUDA_SHARE=0"} },
+	})
+}
 
 // Ranks that are processes make calls of all kinds by the driver of CUDA, over a software GPU: within a host through
 // shared memory and memory that they map of each other, by TCP, and by a software adapter.
@@ -120,6 +128,19 @@ func overSoftCUDA(t *testing.T, role string, ways map[string]func(*testing.T) []
 			}
 		})
 	}
+}
+
+// pinned is job of a rank that ends with the pinned memory of its neighbours mapped.
+func pinned(w *mpi.Comm) {
+	job(w)
+	maps := ok(os.ReadFile("/proc/self/maps"))
+	files := map[string]bool{}
+	for line := range strings.Lines(string(maps)) {
+		if f := strings.Fields(line); len(f) > 5 && strings.HasPrefix(f[5], "/memfd:gorun-pinned") {
+			files[f[4]] = true
+		}
+	}
+	check(len(files) == 3, "the pinned memory of %d ranks is mapped", len(files))
 }
 
 // job is what each rank does.

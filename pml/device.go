@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/internal/eventset"
+	"github.com/gorun-mpi/mpi/internal/memfile"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -49,18 +50,22 @@ type deviceOp struct {
 	r *Request
 	b accel.Buffer
 
+	host    bool  // the message goes into memory of the host: b is nothing, and there are no copies (hostparts.go)
+	inParts bool  // of a send: it has been asked for parts, or has asked its receiver to do that
 	copies  int   // under way, of its buffer
 	over    bool  // complete has been told: it ends when nothing is under way any more
 	done    bool  // the request has ended, and may be another's
 	mark    mark  // of the user's stream, which comes before the copies
 	waiting *pool // in whose line it stands; nil: in none
 
-	// buf is pinned memory that it has, for bytes from … from+n of the message, of which the first ready are there. A
-	// send owns it until its bytes are sent, a receive until they are here; then their copy does.
+	// buf is pinned memory that a send has, for bytes from … from+n of the message, of which the first ready are there,
+	// until its bytes are sent.
 	buf     *pinned
 	from, n int64
 	ready   int64
-	rest    []byte // of a receive: what has come of a short message, and is not being copied yet
+	broken  error  // of a send: its message cannot be read, and some copies of it are under way
+	parts   []part // of a receive: what it has asked for and is not here, in order
+	rest    []byte // of a receive: what has come of a short message, from from on, and is not being copied yet
 
 	share   share
 	reading reading
@@ -70,10 +75,12 @@ type deviceOp struct {
 // made for the first such message.
 type accelerators struct {
 	e       *Engine
-	driver  accel.Driver
+	driver  accel.Driver     // nil: this rank has no message in device memory, and receives such (hostparts.go)
 	inner   transport.Device // the engine's, which the accelerators are polled before
 	bell    *eventset.Bell   // rings when copies have ended, while the rank sleeps
 	mem     []byte           // pinned
+	file    *memfile.Memory  // in which mem is; nil: no other process can map it
+	spare   []*spareMem      // which has taken the part of some of it
 	out     side             // for sends
 	in      side             // for receives. Two sides: a send never waits for a receive
 	under   []copying        // oldest first of each device
@@ -126,64 +133,118 @@ func (e *Engine) useAccelerator(d accel.Driver) (*accelerators, error) {
 	defer ts.making.Unlock()
 	e.lock()
 	a, closed := ts.accel, e.closed
+	if closed == nil { // Close waits: the memory may be there
+		e.wg.Add(1)
+		defer e.wg.Done()
+	}
 	e.unlock()
 	switch {
 	case closed != nil:
 		return nil, closed
-	case a != nil && a.driver != d:
-		return nil, errTwoDrivers
-	case a != nil:
+	case a != nil && a.driver == d:
 		return a, nil
+	case a != nil && a.driver != nil:
+		return nil, errTwoDrivers
 	}
-	a = &accelerators{e: e, driver: d, using: map[uint64]int{}, started: map[int]int{},
-		over: make(chan struct{})}
-	if err := a.pin(); err != nil {
+	made := a == nil
+	if made {
+		var err error
+		if a, err = e.newAccelerators(); err != nil {
+			return nil, err
+		}
+	}
+	err := a.pin(d)
+	if err == nil {
+		err = a.begin(d)
+	}
+	if err != nil && made {
+		a.unmap()
+	}
+	if err != nil {
 		return nil, err
 	}
-	var err error
-	if a.bell, err = eventset.NewBell(e.sleep.Interrupt); err != nil {
-		a.unpin()
-		return nil, err
+	return a, nil
+}
+
+// newAccelerators are without a driver. Their memory is not pinned.
+func (e *Engine) newAccelerators() (*accelerators, error) {
+	a := &accelerators{e: e, using: map[uint64]int{}, started: map[int]int{}, over: make(chan struct{})}
+	return a, a.mapMemory()
+}
+
+// begin begins to use d, for which the memory is pinned.
+func (a *accelerators) begin(d accel.Driver) error {
+	e := a.e
+	bell, err := eventset.NewBell(e.sleep.Interrupt)
+	if err != nil {
+		d.Unpin(a.mem)
+		return err
 	}
 	e.lock()
 	defer e.unlock()
 	if e.gone {
-		a.unpin()
-		a.bell.Close()
-		return nil, e.closed
+		d.Unpin(a.mem)
+		bell.Close()
+		return e.closed
 	}
+	a.driver, a.bell = d, bell
 	a.inner, e.dev = e.dev, (*copyingDevice)(a)
 	e.sleep.Through(e.dev)
-	ts.accel = a
-	return a, nil
+	e.links.transfers.accel = a
+	return nil
 }
 
-// pin makes the pinned memory.
-func (a *accelerators) pin() error {
+// mapMemory makes the memory that will be pinned.
+func (a *accelerators) mapMemory() error {
 	s := &stagingSizes
 	each := s.small*s.smalls + s.large*s.larges
-	mem, err := unix.Mmap(-1, 0, int(2*each), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	var err error
+	if a.file, err = memfile.Create(int(2*each), int(each)); err == nil {
+		a.mem = a.file.Bytes()
+	} else {
+		a.mem, err = unix.Mmap(-1, 0, int(2*each), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: mapping %d bytes to pin: %w", transport.ErrNoMemory, 2*each, err)
 	}
-	for i := 0; i < len(mem); i += 4096 {
-		mem[i] = 0 // pinning is faster where there are pages
+	a.in.init(a.mem[:each], a.file != nil)
+	a.out.init(a.mem[each:], false)
+	return nil
+}
+
+// pin pins the memory. What has taken the part of some of it is pinned if that can be.
+func (a *accelerators) pin(d accel.Driver) error {
+	for i := len(a.mem) / 2; i < len(a.mem); i += 4096 {
+		a.mem[i] = 0 // pinning is faster where there are pages; the first half may be in use
 	}
-	if err := a.driver.Pin(mem); err != nil {
-		unix.Munmap(mem)
-		return fmt.Errorf("%w: pinning %d bytes: %w", ErrDevice, len(mem), err)
+	if err := d.Pin(a.mem); err != nil {
+		return fmt.Errorf("%w: pinning %d bytes: %w", ErrDevice, len(a.mem), err)
 	}
-	a.mem = mem
-	a.out.init(mem[:each])
-	a.in.init(mem[each:])
+	a.e.lock()
+	spare := a.spare
+	a.e.unlock()
+	for _, s := range spare {
+		s.pinned = d.Pin(s.mem) == nil
+	}
 	return nil
 }
 
 func (a *accelerators) unpin() {
-	if err := a.driver.Unpin(a.mem); err == nil {
+	if a.driver == nil || a.driver.Unpin(a.mem) == nil {
+		a.unmap()
+	}
+	for _, s := range a.spare {
+		s.free(a)
+	}
+	a.mem, a.spare = nil, nil
+}
+
+func (a *accelerators) unmap() {
+	if a.file != nil {
+		a.file.Close()
+	} else {
 		unix.Munmap(a.mem)
 	}
-	a.mem = nil
 }
 
 // copyingDevice is the engine's device with the copies that are under way: they are polled with it, and end a sleep.
@@ -384,7 +445,9 @@ func (a *accelerators) finish() {
 	close(a.over)
 	a.forgetting()
 	a.e.unlock()
-	a.bell.Close()
+	if a.bell != nil {
+		a.bell.Close()
+	}
 	a.unpin()
 	a.e.lock()
 }
@@ -525,6 +588,15 @@ func (o *deviceOp) letGo() {
 	if o.buf != nil && o.ready == o.n { // else copies into it are under way, or will be settled by the last one
 		o.giveBack()
 	}
+	parts := o.parts
+	o.parts = nil
+	for _, q := range parts {
+		if q.mayFill {
+			o.a.retire(q.b)
+		} else {
+			q.b.pool.put(q.b)
+		}
+	}
 }
 
 // giveBack gives back the pinned memory.
@@ -548,10 +620,11 @@ func (r *Request) fails(err error) {
 func (ts *transfers) onDevice(p *peer, h *wire.Header, payload []byte) {
 	switch h.Kind {
 	case wire.Ask:
-		if t := ts.sending(p, h.ID, "it asked for"); t != nil {
-			began := !t.snd.Streaming()
-			ts.stream(t, t.snd.OnAsk(h), began)
-		}
+		ts.onAsk(p, h, payload)
+	case wire.Filled:
+		ts.onFilled(p, h)
+	case wire.AskParts:
+		ts.onAskParts(p, h)
 	case wire.Broken:
 		ts.onBroken(p, h)
 	case wire.HandleReq:

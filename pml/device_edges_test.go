@@ -274,9 +274,11 @@ func newDeviceVictim(t *testing.T, o netOptions) *deviceVictim {
 }
 
 // gets has the victim get a packet.
-func (v *deviceVictim) gets(h wire.Header) {
+func (v *deviceVictim) gets(h wire.Header) { v.getsWith(h, nil) }
+
+func (v *deviceVictim) getsWith(h wire.Header, payload []byte) {
 	w := [2]int{1, 0}
-	v.net.wires[w] = append(v.net.wires[w], transport.Packet{Peer: 1, Header: h})
+	v.net.wires[w] = append(v.net.wires[w], transport.Packet{Peer: 1, Header: h, Payload: payload})
 	v.net.deliver(0, math.MaxInt)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/memfile"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -33,7 +34,8 @@ type deviceAttack struct {
 	e        *Engine
 	victim   *acceltest.Process
 	m        accel.Memory
-	handle   []byte // of memory of the attacker
+	handle   []byte          // of memory of the attacker
+	pool     *memfile.Memory // the attacker's
 	size     int64
 	requests []*Request
 	free     int64      // from here on the victim's memory is in no buffer
@@ -99,6 +101,10 @@ func (h *deviceAttack) run() {
 	if h.m, err = h.victim.Alloc(0, attacked); err != nil {
 		h.t.Fatal(err)
 	}
+	if h.pool, err = memfile.Create(50_000, 40_000); err != nil {
+		h.t.Fatal(err)
+	}
+	defer h.pool.Close()
 	before := randomBytes(1, attacked)
 	h.victim.Write(h.m.Base, before)
 	lends := h.upTo(3) == 0
@@ -120,7 +126,7 @@ func (h *deviceAttack) run() {
 	last := uint64(0)
 	for h.more() && len(h.requests) < 60 {
 		tag := int32(h.upTo(2))
-		switch h.upTo(16) {
+		switch h.upTo(18) {
 		case 0, 1:
 			h.requests = append(h.requests, h.e.IrecvDevice(nil, 0, 1, tag, h.buffer([]int64{1, 300, 5000, 40_000}[h.upTo(4)])))
 		case 2, 3:
@@ -140,8 +146,20 @@ func (h *deviceAttack) run() {
 		case 9:
 			send(wire.Header{Kind: []wire.Kind{wire.CTS, wire.Ask}[h.upTo(2)], ID: h.number(), Tag: int32(h.upTo(4)), Key: 1,
 				Addr: h.length(), Len: h.length()}, nil)
+		case 16:
+			send(wire.Header{Kind: wire.Filled, Tag: int32(h.upTo(4)), Key: h.number(), Addr: h.length(),
+				Len: h.length()}, nil)
+		case 17: // parts of a message, of which each goes to a place of its own
+			hdr := wire.Header{Kind: wire.Ask, ID: h.number(), Tag: int32(1 + h.upTo(3)), Key: 1, Addr: h.length(),
+				Len: h.length()}
+			for range 1 + h.upTo(3) {
+				hdr.Ctx = uint32([]uint64{0, 1, 513, uint64(h.upTo(40_000)), math.MaxUint32}[h.upTo(5)])
+				send(hdr, h.pool.Handle()[h.upTo(2)*len(h.pool.Handle()):])
+				hdr.Addr, hdr.Len = hdr.Addr+hdr.Len, 300
+			}
 		case 10:
-			send(wire.Header{Kind: []wire.Kind{wire.FIN, wire.Broken, wire.Cancel, wire.CancelReply, wire.PutReq}[h.upTo(5)],
+			send(wire.Header{Kind: []wire.Kind{wire.FIN, wire.Broken, wire.Cancel, wire.CancelReply, wire.PutReq,
+				wire.AskParts}[h.upTo(6)],
 				ID: h.number(), Key: h.number(), Len: uint64(h.upTo(2))}, nil)
 		case 11, 12:
 			handle := h.handle
@@ -249,11 +267,19 @@ func (h *deviceAttack) check() {
 		}
 	}
 	for t := range l.transfers.values() {
-		if o := t.r.device(); o != nil && o.buf != nil {
-			if has[o.buf] {
+		o := t.r.device()
+		if o == nil {
+			continue
+		}
+		own := []*pinned{o.buf}
+		for _, q := range o.parts {
+			own = append(own, q.b)
+		}
+		for _, b := range own {
+			if b != nil && has[b] {
 				h.t.Fatal("pinned memory has two owners")
 			}
-			has[o.buf] = true
+			has[b] = true
 		}
 	}
 }

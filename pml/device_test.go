@@ -49,6 +49,12 @@ func newDeviceRanks(t testing.TB, n int, o acceltest.Options) *deviceRanks {
 
 // newDeviceRanksOf is newDeviceRanks; one: of one process.
 func newDeviceRanksOf(t testing.TB, n int, o acceltest.Options, one bool) *deviceRanks {
+	return newDeviceRanksOver(t, n, o, one, func(d transport.Device) transport.Device { return d })
+}
+
+// newDeviceRanksOver is newDeviceRanksOf over devices that wrap has.
+func newDeviceRanksOver(t testing.TB, n int, o acceltest.Options, one bool,
+	wrap func(transport.Device) transport.Device) *deviceRanks {
 	shrinkStaging(t)
 	if o.Devices == 0 {
 		o.Devices = 2
@@ -63,7 +69,7 @@ func newDeviceRanksOf(t testing.TB, n int, o acceltest.Options, one bool) *devic
 	}
 	devices := make([]transport.Device, n)
 	for rank, l := range loop.New(n) {
-		if devices[rank] = l; o.Adapters {
+		if devices[rank] = wrap(l); o.Adapters {
 			devices[rank] = d.nics.over(l, d.procs[rank])
 		}
 	}
@@ -623,7 +629,13 @@ func TestDeviceDeath(t *testing.T) {
 					}
 					all[from] = append(all[from], d.e[from].IsendDevice(nil, 0, 1-from, i, a, Standard))
 				}
-				r := func() { all[1-from] = append(all[1-from], d.e[1-from].IrecvDevice(nil, 0, from, i, b)) }
+				r := func() {
+					if d.rng.IntN(3) == 0 {
+						all[1-from] = append(all[1-from], d.e[1-from].Irecv(nil, 0, from, i, make([]byte, size)))
+						return
+					}
+					all[1-from] = append(all[1-from], d.e[1-from].IrecvDevice(nil, 0, from, i, b))
+				}
 				if d.rng.IntN(2) == 0 {
 					s, r = r, s
 				}

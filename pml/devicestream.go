@@ -176,6 +176,9 @@ func (o *deviceOp) reached() {
 			o.share.held = false
 			o.answer()
 		}
+		if len(o.r.pieces.targets) > 0 {
+			o.fillTargets(t.peer.shares.pool)
+		}
 	default:
 		o.fetch(t)
 	}

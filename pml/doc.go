@@ -14,12 +14,13 @@
 // request, batch.go sends several queued messages in a packet, credit.go bounds unmatched messages, transfer.go moves
 // large messages, pieces.go packs messages that lie in pieces, worklist.go has the work that goes on by itself,
 // offload.go the receives that a device matches. device.go has what is different where a message is in the memory of an
-// accelerator: staging.go moves it through pinned memory, sharing.go between ranks that reach each other's devices,
-// adapter.go by adapters that reach them.
+// accelerator: staging.go moves it through pinned memory, peerpool.go through the receiver's alone, hostparts.go to
+// a receiver that has no devices, sharing.go between ranks that reach each other's devices, adapter.go by adapters
+// that reach them.
 // tagged.go leaves all of that to a library.
 //
 //	Owns:     requests while they are active, peers, the poll buffer; every state change of a request
-//	May call: tagmatch, eager, rendezvous, transport (the seam only), accel, internal/eventset,
+//	May call: tagmatch, eager, rendezvous, transport (the seam only), accel, internal/eventset, internal/memfile,
 //	          internal/waitpolicy, internal/wire, x/sys (sched_yield, mmap)
 //	Never:    know a concrete transport or a communicator; log or allocate on the eager path
 package pml

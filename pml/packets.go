@@ -67,7 +67,8 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		l.onBlocked(p, h)
 	case wire.Batch:
 		l.onBatch(p, pkt.Payload)
-	case wire.Ask, wire.Broken, wire.HandleReq, wire.Handle, wire.Unmap, wire.Unmapped:
+	case wire.Ask, wire.Broken, wire.HandleReq, wire.Handle, wire.Unmap, wire.Unmapped, wire.Filled,
+		wire.AskParts:
 		l.transfers.onDevice(p, h, pkt.Payload)
 	default:
 		p.breaks(fmt.Sprintf("it sent a packet of kind %v", h.Kind))

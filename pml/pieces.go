@@ -30,6 +30,7 @@ type pieces struct {
 	packer   Packer   // of a send, whose buf has a length only
 	unpacker Unpacker // of a receive, whose buf has what is not taken
 	device   *deviceOp
+	targets  []*target // of a send: where its receiver wants the next parts, in order
 }
 
 // IsendPieces is Isend of size bytes that from has. It returns nil, and has sent nothing, unless the link would copy
@@ -99,12 +100,25 @@ func (ts *transfers) announcePieces(t *transfer) bool {
 	return false
 }
 
-// sendPiece sends the fragment a of a message that lies in pieces, or the beginning of it. It returns how much.
+// sendPiece sends the fragment a of a message that lies in pieces, or the beginning of it. It returns how much;
+// negative: the caller leaves the rest for later.
 func (ts *transfers) sendPiece(t *transfer, a *rendezvous.Action) int64 {
+	if targets := t.r.pieces.targets; len(targets) > 0 {
+		if a.Off >= targets[0].from {
+			return ts.tell(t, a)
+		}
+		a.Len = min(a.Len, targets[0].from-a.Off)
+	}
 	if o := t.r.pieces.device; o != nil {
 		return o.sendPiece(t, a)
 	}
-	if !ts.sendFragment(t.peer, ts.fragment(t, a.Off, a.Len)) {
+	payload := t.r.buf
+	if t.r.pieces.packer == nil {
+		payload = payload.Part(a.Off, a.Len)
+	} else {
+		payload = ts.fragment(t, a.Off, a.Len)
+	}
+	if !ts.sendFragment(t.peer, payload) {
 		return 0
 	}
 	return a.Len

@@ -62,6 +62,8 @@ type share struct {
 type shares struct {
 	lent     []*lent
 	borrowed map[uint64]*borrowed // by the peer's number
+	pool     *peerPool            // the peer's pinned memory; nil: the peer has not shared any
+	lentPool bool                 // this rank's has been shared with the peer
 }
 
 // lent is an allocation of this rank that a peer may have open.
@@ -535,6 +537,10 @@ func (p *peer) unshare() {
 		if b.gone = true; b.users == 0 {
 			b.close(a, nil)
 		}
+	}
+	if s.pool != nil {
+		s.pool.gone = true
+		s.pool.closeIfDue(a)
 	}
 	if a != nil {
 		a.forgetting()

@@ -11,10 +11,13 @@ import (
 
 // Messages in device memory that go through pinned memory.
 //
-// There is a bounded amount of it, and an operation that finds none stands in line. None that has some waits for one that
-// stands in line: a send asks for some when its receiver, which has some already, has asked for its bytes, and gives it back
-// when the link has taken them; a receive asks for some before it asks its sender for bytes, whose side is another one.
-// The end of a copy depends on nothing here.
+// There is a bounded amount of it, and an operation that finds none stands in line. None that has some waits for one
+// that stands in line: a send asks for some when its receiver, which has some already, has asked for its bytes, and
+// gives it back when the link has taken them; a receive asks for some before it asks its sender for bytes, whose side
+// is another one. The end of a copy depends on nothing here.
+//
+// A receive asks for several parts at a time, so that one is copied to the device while others come. It stands in line
+// only while it has none.
 
 // stagingSizes are of one side.
 var stagingSizes = struct {
@@ -33,23 +36,29 @@ type pool struct {
 	line fifo[*deviceOp] // the operations that wait for some; empty while free has some
 }
 
-// pinned is a piece of pinned memory. Its owner is the pool while it is free, then the deviceOp that has it as buf, then
-// perhaps a copy out of it.
+// pinned is a piece of pinned memory. Its owner is the pool while it is free, then the deviceOp that has it as buf or
+// in parts, then perhaps a copy out of it.
 type pinned struct {
-	pool *pool
-	mem  transport.Mem
+	pool  *pool
+	mem   transport.Mem
+	place uint32 // more by 1 than where it is in the memory that other processes map; 0: it is not there
 }
 
-func (s *side) init(mem []byte) {
+// init makes the pools of mem. shared: mem is the beginning of the memory that other processes map.
+func (s *side) init(mem []byte, shared bool) {
 	z := &stagingSizes
-	s.small.init(mem[:z.small*z.smalls], z.small)
-	s.large.init(mem[z.small*z.smalls:], z.large)
-}
-
-func (p *pool) init(mem []byte, size int64) {
-	p.size = size
-	for ; int64(len(mem)) >= size; mem = mem[size:] {
-		p.free = append(p.free, &pinned{p, transport.HostMem(mem[:size:size])})
+	s.small.size, s.large.size = z.small, z.large
+	for off := int64(0); off < int64(len(mem)); {
+		p := &s.small
+		if off >= z.small*z.smalls {
+			p = &s.large
+		}
+		b := &pinned{pool: p, mem: transport.HostMem(mem[off : off+p.size : off+p.size])}
+		if shared {
+			b.place = uint32(off) + 1
+		}
+		p.free = append(p.free, b)
+		off += p.size
 	}
 }
 
@@ -100,21 +109,29 @@ func (o *deviceOp) got(b *pinned) {
 		o.fill(b)
 	default:
 		o.ask(b)
+		o.askMore(o.r.transfer)
 	}
 	o.settle()
 }
 
 // The sending end.
 
-// sendPiece sends the beginning of the fragment a, as far as it is in pinned memory. It returns how much; 0: t is parked
-// until there is something to do, or the link is full.
+// sendPiece sends the beginning of the fragment a, as far as it is in pinned memory. It returns how much; 0: t is
+// parked until there is something to do, or the link is full.
 func (o *deviceOp) sendPiece(t *transfer, a *rendezvous.Action) int64 {
 	ts, p := &o.a.e.links.transfers, t.peer
+	touch := o.mayTouch() // before the receiver takes memory for parts
+	if o.over || touch && !o.inParts && o.prefersParts(t, a) {
+		return 0
+	}
 	if o.buf != nil && (a.Off < o.from || a.Off >= o.from+o.n) && o.ready == o.n {
 		o.giveBack() // the receiver has asked for something else
 	}
-	if o.buf == nil && o.waiting == nil && o.mayTouch() {
+	if o.buf == nil && o.waiting == nil && o.broken == nil && touch {
 		o.from, o.n = a.Off, t.snd.Unsent()
+		if targets := o.r.pieces.targets; len(targets) > 0 {
+			o.n = targets[0].from - a.Off
+		}
 		if b := o.a.out.of(o.n).take(o); b != nil {
 			o.fill(b)
 		}
@@ -123,7 +140,7 @@ func (o *deviceOp) sendPiece(t *transfer, a *rendezvous.Action) int64 {
 		return 0
 	}
 	n := int64(0)
-	if o.buf != nil && a.Off >= o.from {
+	if o.buf != nil && a.Off >= o.from && o.broken == nil {
 		n = min(a.Len, o.from+o.ready-a.Off, int64(p.link.Caps().FragMax))
 	}
 	if n <= 0 {
@@ -157,24 +174,16 @@ func (o *deviceOp) fill(b *pinned) {
 		}
 	}
 	if err != nil {
-		o.breaks(err)
+		o.cannotRead(err)
 	}
 }
 
 // filled is called when the next n bytes are in buf, or will not be.
 func (o *deviceOp) filled(n int64, err error) {
-	o.ready += n
-	ts, t := &o.a.e.links.transfers, o.r.transfer
-	switch {
-	case o.over:
-		if o.ready == o.n {
-			o.giveBack()
-		}
-	case err != nil:
-		o.breaks(deviceError("copying the message from it", err))
-	case t != nil && t.failed == nil:
-		ts.l.worklist.set(jobStream, t, t.snd.Streaming())
+	if o.ready += n; o.over && o.ready == o.n {
+		o.giveBack()
 	}
+	o.copied(err)
 }
 
 // breaks ends a send whose message cannot be read. Its receiver hears of that.
@@ -201,6 +210,12 @@ func (ts *transfers) onBroken(p *peer, h *wire.Header) {
 	case p.link == nil: // t is in starters
 		p.breaks("it cannot send a message that was not asked for")
 	default:
+		if o := t.r.device(); o != nil {
+			for i := range o.parts {
+				o.parts[i].mayFill = false // the sender's copies have ended
+			}
+			o.endHost()
+		}
 		t.rcv.Abandon()
 		t.r.status.Bytes = 0
 		p.returnCredit(eager.Envelope)
@@ -252,64 +267,111 @@ func (o *deviceOp) fetch(t *transfer) {
 	}
 }
 
-// askMore asks for the next part of the message when there is room for it. No memory is taken for a part that may be
-// long in coming.
+// part is a part of a message that a receive has asked for, and the memory for it.
+type part struct {
+	b       *pinned
+	from, n int64 // of the message
+	mayFill bool  // the sender may put it there by itself
+}
+
+// partsMost is how many parts a receive from p asks for at a time. A link that places fragments has one place for a
+// message.
+func partsMost(p *peer) int {
+	if p.zcopy != nil {
+		return 1
+	}
+	return int(stagingSizes.larges)
+}
+
+// askMore asks for the next parts of the message as far as there is room for them. Where the receive has none left it
+// waits for some. No memory is taken for parts that may be long in coming.
 func (o *deviceOp) askMore(t *transfer) {
 	if o.share.unready {
 		o.request(t, wire.Header{})
 		return
 	}
-	if b := o.a.in.of(t.rcv.Left()).take(o); b != nil {
-		o.ask(b)
+	for o.waiting == nil && t.rcv.Left() > 0 && len(o.parts) < partsMost(t.peer) {
+		p := o.a.in.of(t.rcv.Left())
+		if len(o.parts) > 0 && len(p.free) == 0 {
+			return
+		}
+		if b := p.take(o); b != nil {
+			o.ask(b)
+		}
 	}
 }
 
 func (o *deviceOp) ask(b *pinned) {
 	ts, t := &o.a.e.links.transfers, o.r.transfer
 	p := t.peer
-	o.buf, o.from, o.n = b, t.rcv.Have(), min(t.rcv.Left(), b.pool.size)
-	o.ready = o.n // it goes back whenever it is not wanted: no copy into it is under way
-	a := t.rcv.Ask(o.n)
+	n := min(t.rcv.Left(), b.pool.size)
+	if o.host {
+		n = min(n, readPiece) // which is copied while the lock is held
+	}
+	a := t.rcv.Ask(n)
 	if z := p.zcopy; z != nil {
-		z.Place(t.id, a.Header.Tag, b.mem.Part(0, o.n).Back(a.Off), a.Off)
+		z.Place(t.id, a.Header.Tag, b.mem.Part(0, a.Len).Back(a.Off), a.Off)
 		t.placed = true
 	}
-	p.sendControl(a.Header)
+	o.parts = append(o.parts, part{b, a.Off, a.Len, p.askFor(a.Header, b)})
 	ts.l.worklist.set(jobInbound, t, true)
 }
 
-// Unpack takes what has come of the part that is asked for: the receiving machine lets nothing else through. It reports
-// whether it has, as it always does.
+// Unpack takes what has come of the parts that are asked for: the receiving machine lets nothing else through. It
+// reports whether it has, as it always does.
 func (o *deviceOp) Unpack(src []byte, from int64) bool {
-	copyIn(o.buf.mem.Part(from-o.from, int64(len(src))), src)
+	end := from + int64(len(src))
+	for _, q := range o.parts {
+		if lo, hi := max(from, q.from), min(end, q.from+q.n); lo < hi {
+			copyIn(q.b.mem.Part(lo-q.from, hi-lo), src[lo-from:hi-from])
+		}
+	}
+	o.landed(o.r.transfer, end)
 	return true
+}
+
+// landed is called when the message is here up to end. It copies the parts that are to the device, and asks for more.
+func (o *deviceOp) landed(t *transfer, end int64) {
+	for len(o.parts) > 0 && o.parts[0].from+o.parts[0].n <= end {
+		q := o.parts[0]
+		o.parts = slices.Delete(o.parts, 0, 1)
+		if o.r.err == nil {
+			o.r.fails(o.drain(q.b, q.from, q.n))
+		} else {
+			q.b.pool.put(q.b)
+		}
+	}
+	if o.r.err == nil {
+		o.askMore(t)
+	}
 }
 
 // partHere is called when all is here that was asked for.
 func (o *deviceOp) partHere() {
 	ts, t := &o.a.e.links.transfers, o.r.transfer
 	ts.rest(t)
-	b := o.buf
-	o.buf = nil
-	if o.r.err == nil {
-		o.r.fails(o.drain(b, o.from, o.n))
-	} else {
-		b.pool.put(b)
-	}
-	if o.r.err == nil && t.rcv.Left() > 0 {
-		o.askMore(t)
+	if o.landed(t, t.rcv.Have()); o.r.err == nil && (len(o.parts) > 0 || t.rcv.Left() > 0) {
 		return
 	}
+	o.endHost()
 	ts.onReceiver(t, t.rcv.Over())
 }
 
 // drain starts the copy of n bytes in b to from of the message. b is the copy's then.
 func (o *deviceOp) drain(b *pinned, from, n int64) error {
+	if o.host {
+		copyIn(o.r.buf.Part(from, n), copyOut(b.mem.Part(0, n)))
+		b.pool.put(b)
+		return nil
+	}
 	err := o.a.start(o, o.b.Memory.Device, o.b.Addr+uint64(from), b.mem.Number(), n, func(err error) {
 		if err != nil {
 			o.drainFailed(deviceError("copying the message to it", err))
 		}
 		b.pool.put(b)
+		if t := o.r.transfer; len(o.parts) > 0 && t != nil && o.r.err == nil {
+			o.askMore(t)
+		}
 	})
 	if err != nil {
 		b.pool.put(b)
@@ -321,7 +383,7 @@ func (o *deviceOp) drain(b *pinned, from, n int64) error {
 // else when that is here.
 func (o *deviceOp) drainFailed(err error) {
 	o.r.fails(err)
-	if t := o.r.transfer; t != nil && t.failed == nil && o.buf == nil {
+	if t := o.r.transfer; t != nil && t.failed == nil && len(o.parts) == 0 {
 		if o.waiting != nil {
 			o.waiting.leave(o)
 		}

@@ -120,6 +120,7 @@ func (ts *transfers) failPeer(p *peer, err error) {
 		}
 		t.failed = err
 		ts.rest(t)
+		t.r.device().endHost()
 		ts.release(t)
 	}
 }
@@ -162,6 +163,11 @@ func (ts *transfers) finish() {
 		ts.l.e.complete(t.r, t.failed)
 	}
 	ts.accel.finish()
+	for _, p := range ts.l.peers {
+		if p != nil {
+			p.unshare()
+		}
+	}
 }
 
 // end gives the buffer back to its user.
@@ -596,7 +602,10 @@ func (ts *transfers) pump(t *transfer) int {
 		ts.l.hdr = a.Header
 		sent := a.Len
 		if t.r.pieces != nil {
-			sent = ts.sendPiece(t, &a)
+			if sent = ts.sendPiece(t, &a); sent < 0 {
+				t.snd.Sent(-sent)
+				return n + 1
+			}
 		} else if !ts.sendFragment(p, t.r.buf.Part(a.Off, a.Len)) {
 			sent = 0
 		}

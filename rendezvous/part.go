@@ -3,11 +3,13 @@ package rendezvous
 import "github.com/gorun-mpi/mpi/internal/wire"
 
 // A message is received in parts where there is no buffer for all of it: its receiver asks for as much as it has room
-// for, puts that where it belongs, and asks for more. Each part is a stream. Until Over there counts as much as a byte as
-// the back of the message, which nobody writes by itself.
+// for, puts that where it belongs, and asks for more, also before that is here. Parts that are asked for in time are
+// one stream. Until Over there counts as much as a byte as the back of the message, which nobody writes by itself.
 
-// InParts has the message come in parts, of which none has been asked for. The caller calls it in place of Begin.
+// InParts has the message come in parts, of which none has been asked for. The caller calls it in place of Begin, or
+// after that where a stream was asked for of which nothing has come.
 func (r *Receiver) InParts() {
+	r.phase = idle
 	r.readable, r.noFIN, r.atFront = false, false, Part
 	r.left, r.want, r.back.Len = r.want, 0, 1
 }
@@ -15,28 +17,43 @@ func (r *Receiver) InParts() {
 // Left is how many bytes have not been asked for.
 func (r *Receiver) Left() int64 { return r.left }
 
-// Ask asks for the next n bytes, n <= Left, once all that was asked for before is here. OnData takes them as it takes
-// those of a stream; Copied says Part when they are there.
+// Ask asks for the next n bytes, n <= Left. OnData takes them as it takes those of a stream; Copied says Part when all
+// that was asked for is there.
 func (r *Receiver) Ask(n int64) Action {
-	r.phase = streaming
-	r.gen++
-	r.want = r.have + n
+	if r.phase != streaming {
+		r.phase = streaming
+		r.gen++
+	}
+	off := r.want
+	r.want += n
 	r.left -= n
-	return Action{Do: Expect, Off: r.have, Len: n, Header: wire.Header{Kind: wire.Ask, Flags: wire.Urgent,
-		ID: r.remote, Key: r.own, Tag: r.gen, Addr: uint64(r.have), Len: uint64(n)}}
+	return Action{Do: Expect, Off: off, Len: n, Header: wire.Header{Kind: wire.Ask, Flags: wire.Urgent,
+		ID: r.remote, Key: r.own, Tag: r.gen, Addr: uint64(off), Len: uint64(n)}}
 }
 
-// Over ends the message with what is here: nothing more is asked for.
+// Again asks for the stream anew.
+func (r *Receiver) Again() Action { return r.beginStream() }
+
+// Over ends the message with what is here: nothing that was asked for is under way, and nothing more is asked for.
 func (r *Receiver) Over() Action {
 	r.want, r.left, r.back = r.have, 0, Region{}
 	return r.finish()
 }
 
-// OnAsk is called when the receiver asks for a part.
+// OnAsk is called when the receiver asks for a part: for more of a stream, or for another one.
 func (s *Sender) OnAsk(h *wire.Header) Action {
 	s.parts = s.parts || s.alone
 	s.alone = false
+	if n := int64(h.Len); s.Continues(h) && n > 0 && n <= s.size-s.end {
+		s.end += n
+		return Action{}
+	}
 	return s.OnCTS(h)
+}
+
+// Continues reports whether h asks for what follows all that has been asked for of a stream.
+func (s *Sender) Continues(h *wire.Header) bool {
+	return !s.done && s.gen > 0 && h.Tag == s.gen && h.Key == s.to && h.Addr == uint64(s.end)
 }
 
 // Lent reports whether the link may read what it has been given of the message, also when FIN has come.

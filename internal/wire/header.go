@@ -55,7 +55,9 @@ const (
 	// see batch.go.
 	Batch
 	// Ask is CTS for a part of a message, of one that goes into device memory: the receiver may ask for more, and FIN
-	// ends the message whatever the RTS has said. Fields as in CTS.
+	// ends the message whatever the RTS has said. Fields as in CTS. An Ask with the number of the last one that asks for
+	// what follows is for more of that stream. Ctx is 0, or more by 1 than the offset in the receiver's pinned memory
+	// where the sender may put the part: then it says Filled. The payload is the handle of that memory, the first time.
 	Ask
 	// Broken says that the rest of a stream will not come: the sender cannot read its own memory. Key (receiver's).
 	Broken
@@ -70,12 +72,17 @@ const (
 	// Unmap asks the receiver to close allocation ID. Unmapped says that it has. ID.
 	Unmap
 	Unmapped
+	// Filled is Data whose payload the sender has put where Ask has said. Fields as in Data; Len.
+	Filled
+	// AskParts asks the receiver of a stream, of which nothing has been sent, to ask for parts by Ask, or again by CTS:
+	// the message is in device memory of its host. Key (receiver's).
+	AskParts
 	kindEnd
 )
 
 var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit",
 	"cancel", "cancel-reply", "put-req", "put-done", "credit-req", "watch", "returned", "blocked", "batch", "ask",
-	"broken", "handle-req", "handle", "unmap", "unmapped"}
+	"broken", "handle-req", "handle", "unmap", "unmapped", "filled", "ask-parts"}
 
 func (k Kind) String() string {
 	if k < kindEnd {

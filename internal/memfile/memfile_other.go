@@ -1,0 +1,16 @@
+//go:build !linux
+
+package memfile
+
+import "errors"
+
+var errLinux = errors.New("memory that other processes map needs Linux (memfd_create, pidfd_getfd)")
+
+// Create makes n bytes of memory, of which others can map the first shared.
+func Create(n, shared int) (*Memory, error) { return nil, errLinux }
+
+// Open maps the memory of a handle.
+func Open([]byte) (*Memory, error) { return nil, errLinux }
+
+// Close ends the mapping.
+func (m *Memory) Close() {}
