@@ -230,8 +230,11 @@ func (a *accelerators) pin(d accel.Driver) error {
 }
 
 func (a *accelerators) unpin() {
-	if a.driver == nil || a.driver.Unpin(a.mem) == nil {
+	switch {
+	case a.driver == nil || a.driver.Unpin(a.mem) == nil:
 		a.unmap()
+	case a.file != nil: // a device may reach the memory still: it stays mapped
+		a.file.Hide()
 	}
 	for _, s := range a.spare {
 		s.free(a)

@@ -95,11 +95,17 @@ func Open(b []byte) (*Memory, error) {
 
 var errFreed = errors.New("the memory has been freed by its owner")
 
+// Hide keeps this process's mapping, and no more others can open the memory.
+func (m *Memory) Hide() {
+	if m.fd >= 0 {
+		unix.Close(m.fd)
+		m.fd = -1
+	}
+}
+
 // Close ends this process's mapping. Others keep theirs, and no more can open it.
 func (m *Memory) Close() {
 	unix.Munmap(m.mapping)
 	m.mapping = nil
-	if m.fd >= 0 {
-		unix.Close(m.fd)
-	}
+	m.Hide()
 }

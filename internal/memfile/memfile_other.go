@@ -12,5 +12,8 @@ func Create(n, shared int) (*Memory, error) { return nil, errLinux }
 // Open maps the memory of a handle.
 func Open([]byte) (*Memory, error) { return nil, errLinux }
 
+// Hide keeps the mapping alone.
+func (m *Memory) Hide() {}
+
 // Close ends the mapping.
 func (m *Memory) Close() {}
