@@ -212,7 +212,8 @@ func (h *deviceAttack) run() {
 // gpus are an adapter's that registers some memory, and whose READs end in each way. What it has READ it writes as the
 // victim's own.
 func (h *deviceAttack) gpus() *testGPUs {
-	var keys atomic.Uint64
+	var keys, gets atomic.Uint64
+	ways := uint64(len(h.data)) // any number: other goroutines, which READ too, must not take of the input
 	return &testGPUs{devices: transport.Devices{
 		Able: func() error { return nil },
 		Near: func(string) (string, bool) { return "", false },
@@ -226,7 +227,7 @@ func (h *deviceAttack) gpus() *testGPUs {
 		net.mu.Lock()
 		defer net.mu.Unlock()
 		read := func() { h.victim.Write(dst, make([]byte, n)) }
-		switch h.upTo(5) {
+		switch (ways + gets.Add(1)) % 5 {
 		case 0:
 			net.full[[2]int{l.d.rank, l.peer}] = true
 			return transport.Full, nil
