@@ -109,8 +109,8 @@ const graph = `
 	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
 	                                internal/bind, internal/procs, internal/program, internal/stdio,
 	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                     : launcher, accel, accel/cuda, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
-	                                internal/vet, {golang.org/x/tools},
+	cmd/gorun                     : launcher, accel, accel/cuda, internal/bind, internal/procs, internal/program, internal/auth,
+	                                internal/k8s, internal/reach, internal/place, internal/vet, {golang.org/x/tools},
 	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 	                                internal/waitpolicy, internal/join, internal/tuned, internal/tune,
 	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,

@@ -630,7 +630,7 @@ func (p *player) exchange(l *letter) {
 // never is a receive that no message meets. Its memory cannot be freed until it is cancelled.
 func (p *player) never() {
 	const tag = 1 << 20
-	p.does("receiving what nobody sends")
+	p.does("receiving what no rank sends")
 	g := p.place(100, false)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -670,7 +670,7 @@ func TestRandomMessages(t *testing.T) {
 // soakShare is the part of soakVar for each way: there are so many.
 const soakShare = 18
 
-// seeds are those of a test: so many from the first one on; with soakVar, others for so long; with seedVar, that one.
+// seeds are a test's: so many from the first one on; with soakVar, others for so long; with seedVar, that one.
 func seeds(t *testing.T, first uint64, programs int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		end := time.Now()

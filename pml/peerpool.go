@@ -231,7 +231,7 @@ func (a *accelerators) pinPool(p *peer, pool *peerPool) {
 	})
 }
 
-// tell tells the receiver of bytes that are where it wants them: those of the first target, which a is in. It returns
+// tell tells the receiver of bytes that are where it wants them: of the first target, which a is in. It returns
 // how many; negative: that was much work; 0: t is parked until there is something to do, or the link is full.
 func (ts *transfers) tell(t *transfer, a *rendezvous.Action) int64 {
 	p, ps := t.peer, t.r.pieces

@@ -4,7 +4,7 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 
 // A message is received in parts where there is no buffer for all of it: its receiver asks for as much as it has room
 // for, puts that where it belongs, and asks for more, also before that is here. Parts that are asked for in time are
-// one stream. Until Over there counts as much as a byte as the back of the message, which nobody writes by itself.
+// one stream. Until Over there counts as much as a byte as the back of the message, which no rank writes by itself.
 
 // InParts has the message come in parts, of which none has been asked for. The caller calls it in place of Begin, or
 // after that where a stream was asked for of which nothing has come.
@@ -17,7 +17,7 @@ func (r *Receiver) InParts() {
 // Left is how many bytes have not been asked for.
 func (r *Receiver) Left() int64 { return r.left }
 
-// Ask asks for the next n bytes, n <= Left. OnData takes them as it takes those of a stream; Copied says Part when all
+// Ask asks for the next n bytes, n <= Left. OnData takes them as bytes of a stream; Copied says Part when all
 // that was asked for is there.
 func (r *Receiver) Ask(n int64) Action {
 	if r.phase != streaming {

@@ -37,7 +37,7 @@ type facts struct {
 	Interfaces []netFacts `json:"interfaces"`
 	RDMA       rdmaFacts  `json:"rdma"`
 	UCX        ucxFacts   `json:"ucx"`
-	// Transports are those of the settings, each with the reason why a rank could not open it; "": it could.
+	// Transports are what the settings name, each with the reason why a rank could not open it; "": it could.
 	Transports []transportFacts `json:"transports"`
 	Waiting    []string         `json:"waiting_ranks"` // what they do; then what if they outnumber CPUs
 	Inside     string           `json:"inside_a_job_of,omitempty"`

@@ -51,5 +51,6 @@ func (c *deviceConfig) tcpOptions() (tcp.Options, error) {
 		return tcp.Options{}, fmt.Errorf("GORUN_TCP_PORTS=%q: %w", c.set.TCPPorts, err)
 	}
 	return tcp.Options{Rank: c.rank, Size: c.size, Job: c.job, Secret: c.secret, Call: c.call,
-		Interfaces: interfaces, Ports: ports, TLS: c.set.TCPTLS, PeerTimeout: c.set.PeerTimeout, Timeout: c.set.Timeout, Log: c.log}, nil
+		Interfaces: interfaces, Ports: ports, TLS: c.set.TCPTLS, PeerTimeout: c.set.PeerTimeout,
+		Timeout: c.set.Timeout, Log: c.log}, nil
 }

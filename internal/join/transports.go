@@ -33,7 +33,7 @@ type listed struct {
 // deviceConfig is what a transport is told about the rank that it opens a device for.
 type deviceConfig struct {
 	rank, size       int
-	localRank        int  // its number among those of its host; 0: or not known
+	localRank        int  // its number among the ranks of its host; 0: or not known
 	local            int  // ranks on this host
 	known            bool // the launcher has said so; else local is only as many as there could be
 	tracer           int  // a process from which all ranks of this host descend; 0: not known

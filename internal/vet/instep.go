@@ -36,7 +36,7 @@ var inStep = &analysis.Analyzer{
 	},
 }
 
-// eachIf looks at the conditions of a function, without those of functions within it.
+// eachIf looks at the conditions of a function, and not at conditions of functions within it.
 func eachIf(pass *analysis.Pass, body *ast.BlockStmt) {
 	chained := map[ast.Node]bool{} // the if of else if, which is a part of the first one
 	ast.Inspect(body, func(n ast.Node) bool {

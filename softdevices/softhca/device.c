@@ -11,7 +11,7 @@
 	{ .node_type = (node), .transport_type = (transport), .name = n, .dev_name = n, .dev_path = "/nonexistent/" n, \
 	  .ibdev_path = "/nonexistent/" n }
 
-/* Before the device that this library is about stand those of mode efa, which have neither SRQ nor RC. */
+/* Before the device that this library is about stand the devices of mode efa, which have neither SRQ nor RC. */
 static struct ibv_device devices[] = {
 	DEVICE("efa0", IBV_NODE_UNSPECIFIED, IBV_TRANSPORT_UNSPECIFIED),
 	DEVICE("irdma0", IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
