@@ -322,23 +322,29 @@ func TestGPUOverVerbsFreed(t *testing.T) {
 	g.free()
 }
 
+// sends sends 300,000 bytes of from, of rank 0, to a part of to, of rank 1.
+func (g *gpuRanks) sends(t *testing.T, from, to accel.Memory) {
+	t.Helper()
+	a, want := g.part(from, 5, 300_000)
+	b, _ := g.part(to, 7, 300_000)
+	s, r := g.e[0].IsendDevice(nil, 0, 1, 3, a, Standard), g.e[1].IrecvDevice(nil, 0, 0, 3, b)
+	for _, q := range []*Request{r, s} {
+		if _, err := g.wait("a message", q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(g.read(b), want) {
+		t.Fatal("other bytes")
+	}
+}
+
 // Where the adapter's driver registers no dma-buf, messages go through pinned memory, and each rank says once why.
 func TestGPUOverVerbsRefused(t *testing.T) {
 	t.Setenv("SOFTHCA_DMABUF", "0")
 	g := newGPURanks(t, 3, "on", nil)
 	from, to := g.alloc(0, 1<<20), g.alloc(1, 1<<20)
 	for range 3 {
-		a, want := g.part(from, 5, 300_000)
-		b, _ := g.part(to, 7, 300_000)
-		s, r := g.e[0].IsendDevice(nil, 0, 1, 3, a, Standard), g.e[1].IrecvDevice(nil, 0, 0, 3, b)
-		for _, q := range []*Request{r, s} {
-			if _, err := g.wait("a message", q); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if !bytes.Equal(g.read(b), want) {
-			t.Fatal("other bytes")
-		}
+		g.sends(t, from, to)
 	}
 	g.free()
 	g.close()
@@ -390,17 +396,7 @@ func TestGPUOverVerbsFar(t *testing.T) {
 			for _, device := range []int{0, 1} {
 				from, to := g.alloc(device, 1<<20), g.alloc(0, 1<<20)
 				for range 2 {
-					a, want := g.part(from, 5, 300_000)
-					b, _ := g.part(to, 7, 300_000)
-					s, r := g.e[0].IsendDevice(nil, 0, 1, 3, a, Standard), g.e[1].IrecvDevice(nil, 0, 0, 3, b)
-					for _, q := range []*Request{r, s} {
-						if _, err := g.wait("a message", q); err != nil {
-							t.Fatal(err)
-						}
-					}
-					if !bytes.Equal(g.read(b), want) {
-						t.Fatal("other bytes")
-					}
+					g.sends(t, from, to)
 				}
 			}
 			g.free()

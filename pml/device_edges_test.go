@@ -163,6 +163,21 @@ func (l *lateRinger) asked() []int {
 	return l.fds
 }
 
+// sleeper starts a receive into to at rank 1, and returns when its caller sleeps for the copy. ended has its result.
+func (l *lateRinger) sleeper(d *deviceRanks, to accel.Buffer) (ended chan error) {
+	r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+	d.e[0].Isend(nil, 0, 1, 3, d.bytes(100), Standard)
+	ended = make(chan error, 1)
+	go func() {
+		_, err := r.Wait()
+		ended <- err
+	}()
+	for len(l.asked()) == 0 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	return ended
+}
+
 // A notice may come after the engine has ended: the copy is over a moment before. It is not written into a descriptor
 // that is another file's by then.
 func TestDeviceLateNotice(t *testing.T) {
@@ -172,16 +187,7 @@ func TestDeviceLateNotice(t *testing.T) {
 	to, _ := d.buffer(1, 0, 100)
 	to.Driver = late
 	stream.Hold()
-	r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
-	d.e[0].Isend(nil, 0, 1, 3, d.bytes(100), Standard)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := r.Wait()
-		ended <- err
-	}()
-	for len(late.asked()) == 0 {
-		time.Sleep(100 * time.Microsecond)
-	}
+	ended := late.sleeper(d, to)
 	stream.Release()
 	for over := false; !over; {
 		select {
@@ -451,16 +457,7 @@ func TestDeviceWithoutNotice(t *testing.T) {
 	to.Driver = late
 	stream.Hold()
 	d.procs[1].Fail("CopyEnd", 1)
-	r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
-	d.e[0].Isend(nil, 0, 1, 3, d.bytes(100), Standard)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := r.Wait()
-		ended <- err
-	}()
-	for len(late.asked()) == 0 {
-		time.Sleep(100 * time.Microsecond)
-	}
+	ended := late.sleeper(d, to)
 	stream.Release()
 	select {
 	case err := <-ended:

@@ -72,6 +72,26 @@ static int gpu_memory(gpu_ptr *p, size_t n, unsigned seed)
 	return fd;
 }
 
+/* The device reads 100,000 of the MIB bytes at d, which fill has written with 5, and writes others there. */
+static void read_then_write(struct pair *p, struct buf *s, struct ibv_mr *mr, gpu_ptr d, uint8_t *seen)
+{
+	struct ibv_sge sg = part(s, 0, 100000);
+
+	post(p->a.qp, .id = 1, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
+	     .raddr = d + 8192 + 3, .rkey = mr->rkey);
+	done(p->a.cq, 1, IBV_WC_RDMA_READ);
+	check_fill(s->p, 100000, 5, 8195, "read from the GPU");
+	fill(s->p, s->n, 6);
+	post(p->a.qp, .id = 2, .opcode = IBV_WR_RDMA_WRITE, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
+	     .raddr = d + 8192 + 3, .rkey = mr->rkey);
+	done(p->a.cq, 2, IBV_WC_RDMA_WRITE);
+	GPU(gpu.flush(0, 100));
+	GPU(gpu.to_host(seen, d, MIB));
+	check_fill(seen, 8195, 5, 0, "before it");
+	check_fill(seen + 8195, 100000, 6, 0, "written into the GPU");
+	check_fill(seen + 108195, MIB - 108195, 5, 108195, "after it");
+}
+
 /* The device writes into memory of the GPU at the address that the GPU has for it, and reads from there. */
 static void write_and_read(void)
 {
@@ -90,20 +110,8 @@ static void write_and_read(void)
 	mr = ibv_reg_dmabuf_mr(p.b.d->pd, 8192, MIB, d + 8192, fd, ALL_ACCESS);
 	CHECK(mr, "ibv_reg_dmabuf_mr: %m");
 	close(fd);
+	read_then_write(&p, &s, mr, d, seen);
 	sg = part(&s, 0, 100000);
-	post(p.a.qp, .id = 1, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
-	     .raddr = d + 8192 + 3, .rkey = mr->rkey);
-	done(p.a.cq, 1, IBV_WC_RDMA_READ);
-	check_fill(s.p, 100000, 5, 8195, "read from the GPU");
-	fill(s.p, s.n, 6);
-	post(p.a.qp, .id = 2, .opcode = IBV_WR_RDMA_WRITE, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
-	     .raddr = d + 8192 + 3, .rkey = mr->rkey);
-	done(p.a.cq, 2, IBV_WC_RDMA_WRITE);
-	GPU(gpu.flush(0, 100));
-	GPU(gpu.to_host(seen, d, MIB));
-	check_fill(seen, 8195, 5, 0, "before it");
-	check_fill(seen + 8195, 100000, 6, 0, "written into the GPU");
-	check_fill(seen + 108195, MIB - 108195, 5, 108195, "after it");
 	/* Beyond the region. */
 	post(p.a.qp, .id = 3, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED, .raddr = d,
 	     .rkey = mr->rkey);
@@ -218,7 +226,6 @@ static void peer_memory(void)
 {
 	struct pair p;
 	struct buf s;
-	struct ibv_sge sg;
 	struct ibv_mr *mr;
 	uint8_t *seen = malloc(MIB);
 	gpu_ptr d, other;
@@ -236,20 +243,7 @@ static void peer_memory(void)
 	mr = ibv_reg_mr(p.b.d->pd, (void *)(uintptr_t)(d + 8192 + 1), MIB, ALL_ACCESS);
 	CHECK(mr, "ibv_reg_mr: %m");
 	CHECK((uintptr_t)mr->addr == d + 8193 && mr->length == MIB, "%p, %zu", mr->addr, mr->length);
-	sg = part(&s, 0, 100000);
-	post(p.a.qp, .id = 1, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
-	     .raddr = d + 8192 + 3, .rkey = mr->rkey);
-	done(p.a.cq, 1, IBV_WC_RDMA_READ);
-	check_fill(s.p, 100000, 5, 8195, "read from the GPU");
-	fill(s.p, s.n, 6);
-	post(p.a.qp, .id = 2, .opcode = IBV_WR_RDMA_WRITE, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
-	     .raddr = d + 8192 + 3, .rkey = mr->rkey);
-	done(p.a.cq, 2, IBV_WC_RDMA_WRITE);
-	GPU(gpu.flush(0, 100));
-	GPU(gpu.to_host(seen, d, MIB));
-	check_fill(seen, 8195, 5, 0, "before it");
-	check_fill(seen + 8195, 100000, 6, 0, "written into the GPU");
-	check_fill(seen + 108195, MIB - 108195, 5, 108195, "after it");
+	read_then_write(&p, &s, mr, d, seen);
 	MUST(ibv_dereg_mr(mr));
 	GPU(gpu.alloc(&other, 4 * MIB));
 	GPU(gpu.release(other));
