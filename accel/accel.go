@@ -109,5 +109,5 @@ func (b Buffer) Part(off, n int64) Buffer {
 	return b
 }
 
-// Event is the end of one copy, or of what was on a stream. 0 is none.
+// Event is the end of one copy, or of the work that a stream had when it was marked. 0: there is no event.
 type Event uint64

@@ -354,7 +354,7 @@ func testStreams(t *testing.T, d Subject, _ Peer) {
 	d.Drop(0, dropped)
 	ends(t, d, 0, marks(t, d, second))
 	if done, err := d.Done(0, held); done || err != nil {
-		t.Error("a mark has ended with that of another stream: ", err)
+		t.Error("the mark of one stream has ended with the mark of another: ", err)
 	}
 	release()
 	ends(t, d, 0, held)

@@ -86,7 +86,7 @@ func (b *Bell) hasPatience() {
 // FD is what is written to.
 func (b *Bell) FD() int { return b.fd }
 
-// Expect says that a 1 will be written into FD, by Ring or by somebody else.
+// Expect says that a 1 will be written into FD, by Ring or by a driver.
 func (b *Bell) Expect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

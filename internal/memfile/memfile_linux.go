@@ -44,7 +44,7 @@ func Create(n, shared int) (*Memory, error) {
 	return m, nil
 }
 
-// namespace is that of this process's number.
+// namespace is the PID namespace in which this process has its number.
 func namespace() (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Stat("/proc/self/ns/pid", &st)
