@@ -86,7 +86,7 @@ func TestBadValues(t *testing.T) {
 		"GORUN_SHM_RING=1,5M", "GORUN_SHM_RING=99999999999999999999",
 		"GORUN_VERBS_TC=256", "GORUN_VERBS_TC=-1", "GORUN_TCP_TLS=yes",
 		"GORUN_TM=1", "GORUN_TM=yes", "GORUN_VERBS_CACHE=many", "GORUN_VERBS_CACHE=-1", "GORUN_VERBS_CACHE=1048577",
-		"GORUN_VERBS_RECV_MAX=auto", "GORUN_VERBS_RECV_MAX=0",
+		"GORUN_VERBS_RECV_MAX=auto", "GORUN_VERBS_RECV_MAX=-1",
 	} {
 		_, _, err := Load([]string{kv})
 		name, value, _ := strings.Cut(kv, "=")

@@ -23,8 +23,6 @@ const (
 	receives    = 1024
 	sends       = 512
 	leastBuffer = 64
-	// receiveMemory is the default of Options.ReceiveMemory.
-	receiveMemory = 64 << 20
 	// depth is how much one queue pair takes, and outstanding all together: each may end as an error, for which there
 	// must be room in the completion queue.
 	depth       = 64

@@ -27,8 +27,8 @@ type Options struct {
 	RegisterFrom int
 	// Cache is how many registrations of ordinary memory are kept for the next message in the same memory. 0: none.
 	Cache int
-	// ReceiveMemory bounds the memory of the buffers into which the messages of all peers come, which follows the number of
-	// peers, in bytes; there are 1,024 buffers at least. 0: 64 MiB.
+	// ReceiveMemory is how many bytes the buffers may take into which messages of all peers come: their number follows the
+	// number of peers. 1,024 are there in any case.
 	ReceiveMemory int64
 	// Control is how the ranks find each other: see tcp.Options.
 	Control tcp.Options

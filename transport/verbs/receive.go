@@ -44,8 +44,7 @@ type receivePart struct {
 // mostReceives is how many receive buffers there may be at some time: two for each peer, so that the first message of
 // each finds one while half are in use. One that is not used yet has its places in the queues, and no memory.
 func (o *Options) mostReceives() int {
-	memory := cmp.Or(o.ReceiveMemory, receiveMemory)
-	return max(o.firstReceives(), min(2*(o.Size-1), int(min(memory/slotSize, 1<<30))))
+	return max(o.firstReceives(), min(2*(o.Size-1), int(min(o.ReceiveMemory/slotSize, 1<<30))))
 }
 
 func (o *Options) firstReceives() int { return cmp.Or(o.receives, receives) }

@@ -146,14 +146,15 @@ func TestReceivesFollowPeers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			watchdog(t)
 			var log notes
-			change := func(o *Options) { o.receives = first }
+			memory := int64(1 << 20)
 			switch name {
 			case "bounded":
-				change = func(o *Options) { o.receives, o.ReceiveMemory = first, first*slotSize }
+				memory = first * slotSize
 			case "refused": // a part more may not be locked
 				t.Setenv("SOFTHCA_MEMLOCK", strconv.Itoa((first+sends+1+first/2)*slotSize))
 			}
-			hub := newEnd(t, 0, peers+1, silent, change, log.option)
+			hub := newEnd(t, 0, peers+1, silent, log.option,
+				func(o *Options) { o.receives, o.ReceiveMemory = first, memory })
 			os.Unsetenv("SOFTHCA_MEMLOCK")
 			var ends []*end
 			var from []*link
@@ -217,12 +218,12 @@ func TestMostReceives(t *testing.T) {
 		memory int64
 		want   int
 	}{
-		{2, 0, receives},
-		{513, 0, receives},
-		{1001, 0, 2000},
-		{10001, 0, receiveMemory / slotSize},
+		{2, 64 << 20, receives},
+		{513, 64 << 20, receives},
+		{1001, 64 << 20, 2000},
+		{10001, 64 << 20, 64 << 20 / slotSize},
 		{10001, 1 << 30, 20000},
-		{10001, 1, receives},
+		{10001, 0, receives},
 	} {
 		if got := (&Options{Size: c.size, ReceiveMemory: c.memory}).mostReceives(); got != c.want {
 			t.Errorf("%d ranks, %d bytes: %d, want %d", c.size, c.memory, got, c.want)
