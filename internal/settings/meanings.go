@@ -25,6 +25,7 @@ var meanings = map[string]string{
 	"VerbsLevel":     "The service level of RDMA packets, by which an InfiniBand fabric chooses their virtual lane. Some routings need the level that the subnet manager gives a path.",
 	"VerbsRegister":  "From this size on, messages in ordinary memory are registered and read in place. Shorter ones are copied through registered buffers. Auto: measured when the device is opened.",
 	"VerbsCache":     "How many registrations of ordinary memory are kept for the next message in the same memory. 0: none, a registration ends with its message.",
+	"VerbsReceive":   "The most memory of a rank for the buffers into which messages of all its peers come over RDMA. Their number follows the number of peers, two for each; 1,024, which take 8 MiB, are there in any case.",
 	"TagMatching":    "Whether RDMA devices match tags and run rendezvous by themselves. off: software matches everything; on: devices match where they can, and the log says where one refuses.",
 	"GPUDirect":      "Whether RDMA devices read and write GPU memory by themselves (GPUDirect RDMA). auto: where the GPU and the device share a host bridge, or /sys does not say where they are; on: at any distance; off: messages in GPU memory go through pinned memory of the host. GORUN_LOG=info says for each GPU and device which way messages go, and why.",
 	"UCXLibrary":     "The path of the libucp that is opened. Not set: the system's libucp.so.0.",

@@ -109,6 +109,10 @@ type Values struct {
 	// registration ends with its message.
 	VerbsCache int `env:"GORUN_VERBS_CACHE" default:"0" max:"1048576" of:"verbs" like:"mpi_leave_pinned"`
 
+	// The most memory of a rank for the buffers into which messages of all its peers come over RDMA. Their number follows
+	// the number of peers, two for each; 1,024, which take 8 MiB, are there in any case.
+	VerbsReceive int64 `env:"GORUN_VERBS_RECV_MAX" default:"64MiB" of:"verbs" like:"btl_openib_receive_queues, UCX_RC_RX_QUEUE_LEN"`
+
 	// Whether RDMA devices match tags and run rendezvous by themselves. off: software matches everything; on: devices
 	// match where they can, and the log says where one refuses.
 	TagMatching string `env:"GORUN_TM" default:"off" oneof:"off,on" of:"verbs" like:"UCX_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"`

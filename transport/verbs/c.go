@@ -211,9 +211,14 @@ func (h *hca) make(entries, receives, slot uint32, tags, ops int) (cqe, srq uint
 // unmake ends what make has made.
 func (h *hca) unmake() { C.vb_unmake(h.ctx) }
 
-// receiveFrom says where the receive buffers are.
-func (h *hca) receiveFrom(addr uint64, lkey uint32) {
-	C.vb_srq(h.ctx, C.uint64_t(addr), C.uint32_t(lkey))
+// receiveFrom says where the receive buffers are; receivePart, by which key the device reaches them from a number on.
+func (h *hca) receiveFrom(addr uint64) { C.vb_srq(h.ctx, C.uint64_t(addr)) }
+
+func (h *hca) receivePart(first int, lkey uint32) error {
+	if no := C.vb_srq_part(h.ctx, C.uint32_t(first), C.uint32_t(lkey)); no != 0 {
+		return syscall.Errno(no)
+	}
+	return nil
 }
 
 // limitReceives asks for an event when fewer than n receive buffers are left, once.

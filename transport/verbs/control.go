@@ -109,6 +109,7 @@ func (d *Device) onControl(pkt *transport.Packet) {
 	case pkt.Event != transport.Arrived:
 	case pkt.Header.Tag == tagHello:
 		d.onHello(peer, pkt.Payload)
+		d.moreReceives()
 	case pkt.Header.Tag == tagReady:
 		d.onReady(peer)
 	case pkt.Header.Tag == tagBroken:

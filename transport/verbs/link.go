@@ -126,11 +126,7 @@ func (s *session) submit(r record) bool {
 		}
 		return false
 	}
-	if int(s.next-s.done) < len(s.sq) {
-		s.sq[s.next%uint32(len(s.sq))] = r
-	} // else it is one more, of confirm, and release will have left what is to be written here
-	s.next++
-	d.inFlight++
+	d.taken(&s.requests, r)
 	return true
 }
 

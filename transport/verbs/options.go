@@ -27,6 +27,9 @@ type Options struct {
 	RegisterFrom int
 	// Cache is how many registrations of ordinary memory are kept for the next message in the same memory. 0: none.
 	Cache int
+	// ReceiveMemory is how many bytes the buffers may take into which messages of all peers come: their number follows the
+	// number of peers. 1,024 are there in any case.
+	ReceiveMemory int64
 	// Control is how the ranks find each other: see tcp.Options.
 	Control tcp.Options
 	Log     func(msg string, args ...any) // what an operator should see; nil: silent
@@ -36,8 +39,10 @@ type Options struct {
 	Root string
 
 	// For tests; 0: as it should be.
-	entries int           // of the completion queue
-	closing time.Duration // that Close may take to deliver
+	entries    int           // of the completion queue
+	closing    time.Duration // that Close may take to deliver
+	deepQueues int           // queue pairs of the whole depth
+	receives   int           // receive buffers in the beginning
 }
 
 func (o *Options) fill() {

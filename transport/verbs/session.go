@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,10 @@ type handshake struct {
 }
 
 // requests are the requests that the device has of a session. It belongs to the caller of Poll. Invariant: those from
-// done up to next are in sq, by number modulo its length, 2^n; at most most, and one more, that of confirm.
+// done up to next have a record each; at most most, and one more, that of confirm.
 type requests struct {
-	sq         []record
+	first      *record // of request done, and by record.next of those behind it; nil: there is none
+	last       *record // of the last of them, if there is one
 	most       int
 	next       uint32 // number of the next request
 	done       uint32 // all before are over
@@ -88,54 +90,9 @@ const (
 
 // record is one request that the device has. Its owner is the device, from post to completion.
 type record struct {
-	buffer int32  // of sendPool.send; negative: none
-	rma    *rmaOp // the operation that it is a part of; nil: a send
-}
-
-// table is what Poll finds sessions by.
-type table struct {
-	all   []*session // by index
-	byQPN []*session // open addressing; the length is a power of two
-}
-
-func (t *table) find(qpn uint32) *session {
-	mask := uint32(len(t.byQPN) - 1)
-	if len(t.byQPN) == 0 {
-		return nil
-	}
-	for i := qpn * 0x9e3779b1 >> 7 & mask; ; i = (i + 1) & mask {
-		s := t.byQPN[i]
-		if s == nil || s.qpn == qpn || s.serve != 0 && s.serveQPN == qpn {
-			return s
-		}
-	}
-}
-
-// with returns a table that has s too.
-func (t *table) with(s *session) *table {
-	s.index = uint32(len(t.all))
-	n := &table{all: append(append(make([]*session, 0, len(t.all)+1), t.all...), s)}
-	size := 8
-	for size < 4*len(n.all) {
-		size *= 2
-	}
-	n.byQPN = make([]*session, size)
-	mask := uint32(size - 1)
-	for _, s := range n.all {
-		n.enter(s, s.qpn, mask)
-		if s.serve != 0 {
-			n.enter(s, s.serveQPN, mask)
-		}
-	}
-	return n
-}
-
-func (t *table) enter(s *session, qpn, mask uint32) {
-	i := qpn * 0x9e3779b1 >> 7 & mask
-	for t.byQPN[i] != nil {
-		i = (i + 1) & mask
-	}
-	t.byQPN[i] = s
+	buffer int32   // of sendPool.send; negative: none
+	rma    *rmaOp  // the operation that it is a part of; nil: a send
+	next   *record // that of the session's next request
 }
 
 // destroy takes the queue pairs from the device; it has no request of theirs afterwards.
@@ -151,21 +108,20 @@ func (q *queuePairs) destroy() {
 
 // peers are the sessions of a device.
 type peers struct {
-	table   atomic.Pointer[table] // replaced and never edited: Poll reads it without mu
-	notices atomic.Bool           // lost is not empty
+	table   atomic.Pointer[table] // Poll reads it without mu
+	notices atomic.Bool           // lost or parts is not empty
 
 	mu       sync.Mutex // guards what follows; taken when connections come and go
 	sessions map[int]*session
-	lost     []*session // that have ended without Poll, which notices tells it
+	lost     []*session    // that have ended without Poll, which notices tells it
+	parts    []receivePart // for Poll, likewise
 }
 
+// sessionOf is the session with a peer; nil: there is none. Poll, which has no mu, asks where a queue pair does not tell.
 func (p *peers) sessionOf(peer int32) *session {
-	for _, s := range p.table.Load().all {
-		if s.peer == int(peer) {
-			return s
-		}
-	}
-	return nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sessions[int(peer)]
 }
 
 // Connect is transport.Device's.
@@ -213,10 +169,14 @@ func (d *Device) makeSession(peer int) (*session, error) {
 	}
 	s := &session{d: d, peer: peer, handshake: handshake{opened: make(chan struct{})},
 		queuePairs: queuePairs{psn: rand.Uint32() >> 8}}
+	most := depth
+	if len(d.table.Load().all) >= cmp.Or(d.opt.deepQueues, deepQueues) {
+		most = depthOfMany
+	}
 	var deep int
 	var err error
 	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index,
-		min(depth+1, d.at.caps.maxRequests), inlineMax); err != nil {
+		min(most+1, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
 	if d.tags.on() {
@@ -225,7 +185,7 @@ func (d *Device) makeSession(peer int) (*session, error) {
 			return nil, err
 		}
 	}
-	s.sq, s.most = make([]record, depth), min(depth, deep-1)
+	s.most = min(most, deep-1)
 	d.table.Store(d.table.Load().with(s))
 	return s, nil
 }

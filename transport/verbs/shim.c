@@ -68,7 +68,11 @@ struct vb_ctx {
 	struct ibv_cq_ex *cqx; // cq, if the receive queue matches tags; else NULL
 	struct ibv_srq *srq;
 	uint64_t base; // of the receive buffers
-	uint32_t slot, lkey;
+	uint32_t slot;
+	int nparts;
+	struct {
+		uint32_t first, lkey;
+	} parts[16]; // of their memory; each doubles it
 	unsigned int unacked; // events of the channel
 	int poll_failed;      // error number for the next vb_turn: a poll has failed behind completions
 };
@@ -493,10 +497,23 @@ int vb_qp_destroy(struct vb_qp *q)
 	return r;
 }
 
-void vb_srq(struct vb_ctx *c, uint64_t base, uint32_t lkey)
+void vb_srq(struct vb_ctx *c, uint64_t base) { c->base = base; }
+
+int vb_srq_part(struct vb_ctx *c, uint32_t first, uint32_t lkey)
 {
-	c->base = base;
-	c->lkey = lkey;
+	if (c->nparts == sizeof c->parts / sizeof *c->parts)
+		return ENOSPC;
+	c->parts[c->nparts].first = first;
+	c->parts[c->nparts++].lkey = lkey;
+	return 0;
+}
+
+static uint32_t lkey_of(const struct vb_ctx *c, uint32_t buffer)
+{
+	int k = c->nparts - 1;
+	while (k > 0 && buffer < c->parts[k].first)
+		k--;
+	return c->parts[k].lkey;
 }
 
 int vb_srq_limit(struct vb_ctx *c, uint32_t limit)
@@ -513,7 +530,7 @@ static int refill(struct vb_ctx *c, const uint32_t *buffers, int n)
 	while (n > 0) {
 		int k = n < BATCH ? n : BATCH;
 		for (int i = 0; i < k; i++) {
-			sge[i] = (struct ibv_sge){c->base + (uint64_t)buffers[i] * c->slot, c->slot, c->lkey};
+			sge[i] = (struct ibv_sge){c->base + (uint64_t)buffers[i] * c->slot, c->slot, lkey_of(c, buffers[i])};
 			wr[i] = (struct ibv_recv_wr){.wr_id = (1ull << 63) | buffers[i], .next = i + 1 < k ? &wr[i + 1] : NULL, .sg_list = &sge[i], .num_sge = 1};
 		}
 		int r = ibv_post_srq_recv(c->srq, wr, &bad);

@@ -153,8 +153,10 @@ int vb_qp_connect(struct vb_ctx *c, struct vb_qp *qp, int port, int gid_index, i
 int vb_qp_fail(struct vb_qp *qp); // to the error state: what is queued is flushed
 int vb_qp_destroy(struct vb_qp *qp);
 
-// vb_srq says where the receive buffers are: number i lies at base + i * slot.
-void vb_srq(struct vb_ctx *c, uint64_t base, uint32_t lkey);
+// vb_srq says where the receive buffers are: number i lies at base + i * slot. Their memory is registered in parts, of
+// which vb_srq_part adds one: from buffer first on, up to the next part. ENOSPC: there are as many as there may be.
+void vb_srq(struct vb_ctx *c, uint64_t base);
+int vb_srq_part(struct vb_ctx *c, uint32_t first, uint32_t lkey);
 
 // vb_srq_limit asks for IBV_EVENT_SRQ_LIMIT_REACHED when fewer than limit buffers are left, once. 0, or an error number.
 int vb_srq_limit(struct vb_ctx *c, uint32_t limit);

@@ -4,6 +4,9 @@ package verbs
 
 import (
 	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -27,9 +30,9 @@ func TestTable(t *testing.T) {
 				if model[s.qpn] != nil {
 					continue
 				}
-				before := *tab
+				before := slices.Clone(tab.all)
 				with := tab.with(s)
-				if len(before.all) != len(tab.all) || before.find(s.qpn) != nil {
+				if !slices.Equal(before, tab.all) {
 					t.Fatal("the old table has changed, which Poll reads just now")
 				}
 				tab, model[s.qpn] = with, s
@@ -51,6 +54,51 @@ func TestTable(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A session costs the table the same however many there are, and Poll finds sessions meanwhile.
+func TestTableGrows(t *testing.T) {
+	const n, limit = 20000, 512 // bytes
+	number := func(i int) uint32 { return uint32(i) << 8 & 0xffffff }
+	all := make([]session, n)
+	var newest atomic.Pointer[table]
+	newest.Store(new(table))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			tab := newest.Load()
+			if k := len(tab.all); k > 0 {
+				s := tab.all[i%k]
+				if s != &all[i%k] || tab.find(s.qpn) != s || tab.find(s.qpn+1) != nil {
+					t.Errorf("of %d sessions, that of index %d is not found", k, i%k)
+					return
+				}
+			}
+		}
+	}()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range all {
+		all[i].qpn = number(i)
+		newest.Store(newest.Load().with(&all[i]))
+	}
+	runtime.ReadMemStats(&after)
+	close(stop)
+	<-stopped
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > limit {
+		t.Errorf("%d bytes have been allocated for each of %d sessions, %d are allowed", each, n, limit)
+	}
+	for i := range all {
+		if tab := newest.Load(); tab.find(number(i)) != &all[i] || all[i].index != uint32(i) {
+			t.Fatalf("session %d has index %d, or is not found", i, all[i].index)
+		}
 	}
 }
 
