@@ -96,6 +96,8 @@ static int inject(struct hca_ctx *ctx, const char *what)
 		return qp_fatal(ctx, what + 9);
 	else if (!strcmp(what, "cq_err"))
 		all_cqs_fail(ctx);
+	else if (!strcmp(what, "polls_fail"))
+		atomic_store(&ctx->polls_fail, true);
 	else if (!strcmp(what, "pause"))
 		ctx->paused = true;
 	else if (!strcmp(what, "resume"))

@@ -167,6 +167,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return small_knob(name, value, 0, 15, &k->sl);
 	if (!strcmp(n, "GID_EX"))
 		return bool_knob(name, value, &k->gid_ex);
+	if (!strcmp(n, "IFINDEX"))
+		return small_knob(name, value, 0, INT32_MAX, &k->ifindex);
 	if (!strcmp(n, "SEED")) {
 		k->seeded = true;
 		return number_knob(name, value, 0, UINT64_MAX, &k->seed);

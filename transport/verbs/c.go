@@ -366,16 +366,18 @@ func (q queuePair) destroy() error {
 	return nil
 }
 
-// turn gives receive buffers back and polls. It returns how many of out are filled.
-func (h *hca) turn(buffers []uint32, out []completion) (int, error) {
+// turn gives receive buffers back and polls. It returns how many of out are filled, and how many of buffers the device
+// has taken, after an error too.
+func (h *hca) turn(buffers []uint32, out []completion) (filled, taken int, err error) {
 	h.calls++
 	var no C.int
-	n := C.vb_turn(h.ctx, (*C.uint32_t)(unsafe.SliceData(buffers)), C.int(len(buffers)),
+	give := C.int(len(buffers))
+	n := C.vb_turn(h.ctx, (*C.uint32_t)(unsafe.SliceData(buffers)), &give,
 		(*C.struct_vb_wc)(unsafe.Pointer(unsafe.SliceData(out))), C.int(len(out)), &no)
 	if n < 0 {
-		return 0, syscall.Errno(no)
+		return 0, int(give), syscall.Errno(no)
 	}
-	return int(n), nil
+	return int(n), int(give), nil
 }
 
 // post posts ops, and returns how many were taken, and if not all, why.

@@ -252,7 +252,7 @@ func crowd() error {
 	for i := range 2 * crowdSize {
 		all = append(all, uint32(i))
 	}
-	if _, err := h.turn(all, nil); err != nil {
+	if _, _, err := h.turn(all, nil); err != nil {
 		return err
 	}
 	where, err := proc.Recv()

@@ -126,13 +126,13 @@ func (d *Device) take(n int) []completion {
 		return took
 	}
 	due := d.recv.due()
-	k, err := d.hca.turn(due, d.wcs[:min(n, pollMax)])
+	k, taken, err := d.hca.turn(due, d.wcs[:min(n, pollMax)])
+	if taken > 0 { // after an error too: a buffer that is posted twice could get two messages
+		d.recv.given(taken)
+	}
 	if err != nil {
 		d.failAll(pollError(err))
 		return nil
-	}
-	if due != nil {
-		d.recv.given()
 	}
 	return d.wcs[:k]
 }

@@ -32,10 +32,11 @@ func (q *receiveQueue) fill(h *hca) error {
 	for i := range q.count {
 		q.owed = append(q.owed, uint32(i))
 	}
-	if _, err := h.turn(q.owed, nil); err != nil {
-		return fmt.Errorf("posting %d receive buffers: %w", len(q.owed), err)
+	_, taken, err := h.turn(q.owed, nil)
+	q.given(taken)
+	if err != nil {
+		return fmt.Errorf("posting %d receive buffers: %w", q.count, err)
 	}
-	q.given()
 	return nil
 }
 
@@ -47,7 +48,7 @@ func (q *receiveQueue) reclaim() {
 	}
 }
 
-// due is what the device is to have again now: nothing, or all that it is owed, after which given is called.
+// due is what the device is to have again now: nothing, or all that it is owed. Then given is called.
 func (q *receiveQueue) due() []uint32 {
 	if len(q.owed) >= giveBackAt || 4*q.posted < q.count {
 		return q.owed
@@ -65,12 +66,13 @@ func (q *receiveQueue) takeBack(buffer uint32) bool {
 	return true
 }
 
-func (q *receiveQueue) given() {
-	for _, buffer := range q.owed {
+// given notes that the device has taken the first n buffers that it is owed.
+func (q *receiveQueue) given(n int) {
+	for _, buffer := range q.owed[:n] {
 		q.held[buffer] = true
 	}
-	q.posted += len(q.owed)
-	q.owed = q.owed[:0]
+	q.posted += n
+	q.owed = q.owed[:copy(q.owed, q.owed[n:])]
 }
 
 // watch makes sure that the device says when few buffers are left.

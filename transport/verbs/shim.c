@@ -505,22 +505,25 @@ int vb_srq_limit(struct vb_ctx *c, uint32_t limit)
 	return v_modify_srq(c->srq, &a, IBV_SRQ_LIMIT);
 }
 
-static int refill(struct vb_ctx *c, const uint32_t *buffers, int n)
+static int refill(struct vb_ctx *c, const uint32_t *buffers, int *n)
 {
 	enum { BATCH = 32 };
 	struct ibv_sge sge[BATCH];
-	struct ibv_recv_wr wr[BATCH], *bad;
-	while (n > 0) {
-		int k = n < BATCH ? n : BATCH;
+	struct ibv_recv_wr wr[BATCH], *bad = wr;
+	int left = *n;
+	while (left > 0) {
+		int k = left < BATCH ? left : BATCH;
 		for (int i = 0; i < k; i++) {
 			sge[i] = (struct ibv_sge){c->base + (uint64_t)buffers[i] * c->slot, c->slot, c->lkey};
 			wr[i] = (struct ibv_recv_wr){.wr_id = (1ull << 63) | buffers[i], .next = i + 1 < k ? &wr[i + 1] : NULL, .sg_list = &sge[i], .num_sge = 1};
 		}
 		int r = ibv_post_srq_recv(c->srq, wr, &bad);
-		if (r)
+		if (r) {
+			*n -= left - (int)(bad - wr);
 			return r;
+		}
 		buffers += k;
-		n -= k;
+		left -= k;
 	}
 	return 0;
 }
@@ -617,11 +620,11 @@ static int poll_extended(struct vb_ctx *c, struct vb_wc *out, int most, int *no)
 	return n;
 }
 
-int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *out, int most, int *no)
+int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int *n, struct vb_wc *out, int most, int *no)
 {
 	enum { BATCH = 32 };
 	struct ibv_wc wc[BATCH];
-	if (n > 0 && (*no = refill(c, buffers, n)))
+	if (*n > 0 && (*no = refill(c, buffers, n)))
 		return -1;
 	if (c->cqx)
 		return poll_extended(c, out, most, no);
