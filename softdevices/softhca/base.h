@@ -165,6 +165,7 @@ struct hca_ctx {
 	bool paused, fatal, port_down;
 	bool bare; /* it has neither SRQ nor RC */
 	_Atomic bool polls_fail; /* each poll of each CQ does */
+	bool lose; /* the next request */
 	struct list held; /* packets that arrived while paused */
 	struct list qps, cqs;
 	uint64_t rng;

@@ -94,7 +94,7 @@ static int scale_knob(struct knobs *k, const char *name, const char *value)
 }
 
 /* SOFTHCA_PKEYS=7fff,8001: hexadecimal, as they are always written */
-static int pkeys_knob(struct knobs *k, const char *name, const char *value)
+int knobs_pkeys(struct knobs *k, const char *name, const char *value)
 {
 	const char *p = value;
 
@@ -204,7 +204,7 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 	if (!strcmp(n, "MAX_MSG"))
 		return number_knob(name, value, 1, 1ull << 31, &k->max_msg);
 	if (!strcmp(n, "PKEYS"))
-		return pkeys_knob(k, name, value);
+		return knobs_pkeys(k, name, value);
 	if (!strcmp(n, "MAX_RD"))
 		return small_knob(name, value, 1, 128, &k->max_rd);
 	if (!strcmp(n, "MEMLOCK"))

@@ -407,11 +407,12 @@ func (h *hca) notify(onlySolicited bool) error {
 	return nil
 }
 
-// event returns what the device has to say apart from completions.
-func (h *hca) event() (kind, qpn uint32, ok bool) {
+// event returns what the device has to say apart from completions, and the number of the queue pair or port that it
+// is about.
+func (h *hca) event() (kind, of uint32, ok bool) {
 	var e C.struct_vb_event
 	ok = C.vb_event(h.ctx, &e) != 0
-	return uint32(e._type), uint32(e.qpn), ok
+	return uint32(e._type), uint32(e.of), ok
 }
 
 func statusText(status uint32) string { return C.GoString(C.vb_status_text(C.uint32_t(status))) }

@@ -302,7 +302,7 @@ func joinCrowd(h *hca, at *port, rank, size int, where []byte) error {
 					return err
 				}
 				r := remote{gid: theirs.gid, qpn: theirs.qpn, psn: theirs.psn, lid: theirs.lid, mtu: theirs.mtu,
-					rdAtom: 1, rdServe: 1, timeout: ackTimeout, retries: ackRetries}
+					rdAtom: 1, rdServe: 1, timeout: ackTimeoutFor(shortPatience), retries: ackRetries}
 				if err := h.connectQP(qp, at.number, at.gidIndex, at.global, &r, mine.psn); err != nil {
 					return err
 				}

@@ -1,10 +1,14 @@
 package verbs
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/gorun-mpi/mpi/transport/tcp"
 )
+
+// defaultPatience is the PeerTimeout of transport/tcp.
+const defaultPatience = 30 * time.Second
 
 // Options of a device. Rank and Size are of the world.
 type Options struct {
@@ -38,6 +42,9 @@ type Options struct {
 	// For tests; 0: as it should be.
 	entries int           // of the completion queue
 	closing time.Duration // that Close may take to deliver
+	// patience is how long the device sends again what nothing answers; 0: Control.PeerTimeout.
+	patience time.Duration
+	tails    time.Duration // between two looks of watchTails
 }
 
 func (o *Options) fill() {
@@ -50,5 +57,6 @@ func (o *Options) fill() {
 	if o.Root == "" {
 		o.Root = "/"
 	}
+	o.patience = cmp.Or(o.patience, o.Control.PeerTimeout, defaultPatience)
 	o.Control.Rank, o.Control.Size, o.Control.Protocol = o.Rank, o.Size, controlProtocol
 }

@@ -200,6 +200,9 @@ func (d *Device) sent(w *completion) {
 	var err error
 	if w.status != 0 {
 		err = fmt.Errorf("%s (vendor code %#x)", statusText(w.status), w.vendor)
+		if w.status == statusRetries {
+			err = d.noAnswer(err)
+		}
 		of := t.find(w.qpn)
 		if of != nil {
 			d.fail(of, err, true)
@@ -258,6 +261,9 @@ func (d *Device) takeNotices() {
 	d.mu.Unlock()
 	for _, s := range lost {
 		d.fail(s, s.err, false)
+	}
+	if d.tails.lookAt.Swap(false) {
+		d.lookAfterTails()
 	}
 	d.tags.giveUpList() // if no session was left when the device failed, none ends
 }

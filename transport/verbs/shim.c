@@ -722,7 +722,7 @@ int vb_event(struct vb_ctx *c, struct vb_event *o)
 	if (v_get_async_event(c->ctx, &e))
 		return 0;
 	o->type = e.event_type;
-	o->qpn = 0;
+	o->of = 0;
 	switch (e.event_type) {
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
@@ -730,7 +730,16 @@ int vb_event(struct vb_ctx *c, struct vb_event *o)
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
-		o->qpn = e.element.qp->qp_num;
+		o->of = e.element.qp->qp_num;
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+	case IBV_EVENT_GID_CHANGE:
+		o->of = e.element.port_num;
 		break;
 	default:
 		break;

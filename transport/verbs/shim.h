@@ -107,7 +107,7 @@ enum vb_access { VB_LOCAL_WRITE = 1, VB_REMOTE_WRITE = 2, VB_REMOTE_READ = 4, VB
 
 struct vb_event {
 	uint32_t type; // enum ibv_event_type
-	uint32_t qpn;
+	uint32_t of;   // the number of the queue pair or port
 };
 
 struct vb_sizes {

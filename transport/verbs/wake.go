@@ -52,6 +52,7 @@ func (d *Device) Arm(level transport.Level) bool {
 				" nothing waits for may hold up those of others", "device", d.at.device, "error", err)
 		}
 	}
+	d.tails.owing.Store(d.inFlight > 0)
 	d.armed.Store(true)
 	return true
 }
