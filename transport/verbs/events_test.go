@@ -75,8 +75,8 @@ func TestAddressStays(t *testing.T) {
 	}
 }
 
-// After a change of the table of partitions queue pairs are in the right one, which has another place. If it is gone the
-// log says so.
+// After a change of the table of partitions queue pairs are in the right one, which has another place. If it is gone
+// the log says so.
 func TestPartitionMoves(t *testing.T) {
 	needSoft(t)
 	watchdog(t)

@@ -122,7 +122,7 @@ func (c *check) devices() {
 			len(d.Ports), why)
 	}
 	if err == nil && len(c.ports) == 0 {
-		err = errors.New("no RDMA device with an ACTIVE port can be used (ibv_devinfo lists them, docs/rdma-node.md sets one up)")
+		err = errors.New("no RDMA device with an ACTIVE port can be used (ibv_devinfo lists them; docs/rdma-node.md helps)")
 	}
 	c.passed("a device can be used", time.Since(start), err)
 }

@@ -97,8 +97,8 @@ func (c *check) perftest(p *usedPort, program, args string) (float64, error) {
 	return 0, fmt.Errorf("failed: %w: %s", err, tail(string(out)))
 }
 
-// perftestValue reads the last row of a table of perftest: of a time the typical one, which is the fifth number, and of a
-// rate the average, the fourth, in Gb/s.
+// perftestValue reads the last row of a table of perftest: of a time the typical one, which is the fifth number, and of
+// a rate the average, the fourth, in Gb/s.
 func perftestValue(out string, bandwidth bool) (float64, error) {
 	at, scale := 4, 1.0
 	if bandwidth {

@@ -1,5 +1,5 @@
-// Rdmacheck checks this library on a machine with an RDMA adapter: facts, correctness, and figures compared with perftest's. It
-// is part of what scripts/rdma-check builds, and takes the other programs from its own folder.
+// Rdmacheck checks this library on a machine with an RDMA adapter: facts, correctness, and figures compared with
+// perftest's. It is part of what scripts/rdma-check builds, and takes the other programs from its own folder.
 //
 //	rdmacheck [-o FOLDER] [-limit 5m] [-time 500ms]
 //

@@ -28,10 +28,7 @@ func TestWhole(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "rdma-check"), "run", "-o", out, "-time", "20ms")
 	cmd.Dir = "/" // it needs no checkout around it
 	cmd.Env = append(hcakit.Env(t), libraryVar+"="+hcakit.Build(t), "PATH=/usr/bin:/bin")
-	printed, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("run: %v\n%s", err, printed)
-	}
+	printed, _ := cmd.CombinedOutput()
 	text, err := os.ReadFile(filepath.Join(out, "rdma-check.txt"))
 	b, e := os.ReadFile(filepath.Join(out, "rdma-check.json"))
 	var r report
@@ -41,6 +38,14 @@ func TestWhole(t *testing.T) {
 	if string(text) != string(printed) || len(r.Parts) != 7 || len(r.Figures) != 3 || len(r.Devices) != 1 ||
 		!strings.Contains(r.DevInfo, "softhca0") || !strings.Contains(r.Info, "softhca0") {
 		t.Errorf("printed\n%s\nwritten\n%s\n%s", printed, text, b)
+	}
+	for _, p := range r.Parts { // a machine where tests run may lock as little memory as it likes
+		if !p.Passed && (p.Name != "gorun doctor" || !strings.Contains(p.Why, "wrong on ")) {
+			t.Errorf("%s: %s", p.Name, p.Why)
+		}
+	}
+	if cmd.ProcessState.ExitCode() != r.code() {
+		t.Errorf("exit code %d, want %d", cmd.ProcessState.ExitCode(), r.code())
 	}
 	for _, f := range r.Figures {
 		if !f.Software || f.Value <= 0 || !strings.Contains(string(text), f.line()+"\n") {
