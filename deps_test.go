@@ -141,6 +141,7 @@ const graph = `
 
 	# Tools.
 	internal/tools/gpucheck       : accel, accel/cuda, {golang.org/x/sys}
+	internal/tools/rdmacheck      : transport/verbs, internal/topology
 	internal/tools/*, internal/lint, internal/guard:
 `
 

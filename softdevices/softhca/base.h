@@ -126,6 +126,7 @@ struct knobs {
 	bool dmabuf; /* registers memory of another device */
 	char peermem[256]; /* the library of the GPU whose addresses are registered; empty: none are */
 	bool debug;
+	uint32_t ifindex; /* of the network device that all GIDs are of; 0: none */
 	bool gid_ex; /* _ibv_query_gid_ex works: rdma-core 32 */
 	uint32_t sl; /* of the path; SL_ANY: the fabric looks at none */
 	uint16_t subnet; /* the last 16 bits of the subnet prefix */
@@ -163,6 +164,8 @@ struct hca_ctx {
 	uint16_t lid, lid2; /* of port 1, and of port 2 if there is one */
 	bool paused, fatal, port_down;
 	bool bare; /* it has neither SRQ nor RC */
+	_Atomic bool polls_fail; /* each poll of each CQ does */
+	bool lose; /* the next request */
 	struct list held; /* packets that arrived while paused */
 	struct list qps, cqs;
 	uint64_t rng;

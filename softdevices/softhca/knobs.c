@@ -94,7 +94,7 @@ static int scale_knob(struct knobs *k, const char *name, const char *value)
 }
 
 /* SOFTHCA_PKEYS=7fff,8001: hexadecimal, as they are always written */
-static int pkeys_knob(struct knobs *k, const char *name, const char *value)
+int knobs_pkeys(struct knobs *k, const char *name, const char *value)
 {
 	const char *p = value;
 
@@ -167,6 +167,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return small_knob(name, value, 0, 15, &k->sl);
 	if (!strcmp(n, "GID_EX"))
 		return bool_knob(name, value, &k->gid_ex);
+	if (!strcmp(n, "IFINDEX"))
+		return small_knob(name, value, 0, INT32_MAX, &k->ifindex);
 	if (!strcmp(n, "SEED")) {
 		k->seeded = true;
 		return number_knob(name, value, 0, UINT64_MAX, &k->seed);
@@ -202,7 +204,7 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 	if (!strcmp(n, "MAX_MSG"))
 		return number_knob(name, value, 1, 1ull << 31, &k->max_msg);
 	if (!strcmp(n, "PKEYS"))
-		return pkeys_knob(k, name, value);
+		return knobs_pkeys(k, name, value);
 	if (!strcmp(n, "MAX_RD"))
 		return small_knob(name, value, 1, 128, &k->max_rd);
 	if (!strcmp(n, "MEMLOCK"))

@@ -371,16 +371,18 @@ func (q queuePair) destroy() error {
 	return nil
 }
 
-// turn gives receive buffers back and polls. It returns how many of out are filled.
-func (h *hca) turn(buffers []uint32, out []completion) (int, error) {
+// turn gives receive buffers back and polls. It returns how many of out are filled, and how many of buffers the device
+// has taken, after an error too.
+func (h *hca) turn(buffers []uint32, out []completion) (filled, taken int, err error) {
 	h.calls++
 	var no C.int
-	n := C.vb_turn(h.ctx, (*C.uint32_t)(unsafe.SliceData(buffers)), C.int(len(buffers)),
+	give := C.int(len(buffers))
+	n := C.vb_turn(h.ctx, (*C.uint32_t)(unsafe.SliceData(buffers)), &give,
 		(*C.struct_vb_wc)(unsafe.Pointer(unsafe.SliceData(out))), C.int(len(out)), &no)
 	if n < 0 {
-		return 0, syscall.Errno(no)
+		return 0, int(give), syscall.Errno(no)
 	}
-	return int(n), nil
+	return int(n), int(give), nil
 }
 
 // post posts ops, and returns how many were taken, and if not all, why.
@@ -410,11 +412,12 @@ func (h *hca) notify(onlySolicited bool) error {
 	return nil
 }
 
-// event returns what the device has to say apart from completions.
-func (h *hca) event() (kind, qpn uint32, ok bool) {
+// event returns what the device has to say apart from completions, and the number of the queue pair or port that it
+// is about.
+func (h *hca) event() (kind, of uint32, ok bool) {
 	var e C.struct_vb_event
 	ok = C.vb_event(h.ctx, &e) != 0
-	return uint32(e._type), uint32(e.qpn), ok
+	return uint32(e._type), uint32(e.of), ok
 }
 
 func statusText(status uint32) string { return C.GoString(C.vb_status_text(C.uint32_t(status))) }

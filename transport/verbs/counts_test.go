@@ -263,7 +263,7 @@ func crowd() error {
 	for i := range 2 * crowdSize {
 		all = append(all, uint32(i))
 	}
-	if _, err := h.turn(all, nil); err != nil {
+	if _, _, err := h.turn(all, nil); err != nil {
 		return err
 	}
 	where, err := proc.Recv()
@@ -319,7 +319,7 @@ func joinCrowd(h *hca, at *port, rank, size int, where []byte) error {
 					return err
 				}
 				r := remote{gid: theirs.gid, qpn: theirs.qpn, psn: theirs.psn, lid: theirs.lid, mtu: theirs.mtu,
-					rdAtom: 1, rdServe: 1, timeout: ackTimeout, retries: ackRetries}
+					rdAtom: 1, rdServe: 1, timeout: ackTimeoutFor(shortPatience), retries: ackRetries}
 				if err := h.connectQP(qp, at.number, at.gidIndex, at.global, &r, mine.psn); err != nil {
 					return err
 				}

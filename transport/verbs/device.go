@@ -67,6 +67,7 @@ type Device struct {
 	ids  idTable
 
 	devices deviceRegions // has a lock of its own
+	tails   tailWatch
 	polls   uint64
 	stats   Counters
 }
@@ -79,6 +80,7 @@ type background struct {
 	eventFile *os.File // what the device says apart from completions
 	closed    atomic.Bool
 	dead      atomic.Bool // the device has failed: it completes nothing any more
+	portDown  atomic.Bool
 }
 
 // New opens the device. The error, a transport.ErrUnavailable, says what was missing.
@@ -110,9 +112,6 @@ func (d *Device) open() (err error) {
 	if err := d.makeBuffers(); err != nil {
 		return err
 	}
-	if err := d.watchDevice(); err != nil {
-		return err
-	}
 	if err := d.control.open(d.ctx, d.opt.Control, d.onControl); err != nil {
 		return fmt.Errorf("the control connections: %w", err)
 	}
@@ -124,9 +123,10 @@ func (d *Device) open() (err error) {
 	}
 	d.useCache(d.opt.Cache)
 	d.check.Start()
+	d.wg.Go(d.watchTails)
 	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "partition", d.at.pkey,
 		"because", d.at.why, "library", libraryPath(), "receive-buffers", d.recv.count, "register-from", d.opt.RegisterFrom)
-	return nil
+	return d.watchDevice() // which changes at
 }
 
 // makeBuffers makes the queues and the memory that the device knows from the beginning: as much as this rank may lock.

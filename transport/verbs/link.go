@@ -133,10 +133,17 @@ func (s *session) submit(r record) bool {
 // unconfirmed reports whether the last request will not make a completion.
 func (s *session) unconfirmed() bool { return s.next != s.done && s.unsignaled > 0 }
 
-// confirm posts an empty WRITE, which needs no buffer of the peer's, so that the end of what was sent is known. In the
-// error state it fails, which says the same; nothing else would, if what was done before is not flushed.
+// confirm makes the end of what was sent known. In the error state the request fails, which says the same; nothing else
+// would, if what was done before is not flushed.
 func (s *session) confirm() {
-	if !s.unconfirmed() || s.d.inFlight >= s.d.limit+lastRequests {
+	if s.unconfirmed() {
+		s.postEmpty()
+	}
+}
+
+// postEmpty posts an empty WRITE, which needs no buffer of the peer's, unless the queues are full.
+func (s *session) postEmpty() {
+	if int(s.next-s.done) > s.most || s.d.inFlight >= s.d.limit+lastRequests {
 		return
 	}
 	s.d.one[0] = op{qp: s.qp, opcode: opWrite, flags: signaled}

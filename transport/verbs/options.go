@@ -1,10 +1,14 @@
 package verbs
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/gorun-mpi/mpi/transport/tcp"
 )
+
+// defaultPatience is the PeerTimeout of transport/tcp.
+const defaultPatience = 30 * time.Second
 
 // Options of a device. Rank and Size are of the world.
 type Options struct {
@@ -43,6 +47,9 @@ type Options struct {
 	closing    time.Duration // that Close may take to deliver
 	deepQueues int           // queue pairs of the whole depth
 	receives   int           // receive buffers in the beginning
+	// patience is how long the device sends again what nothing answers; 0: Control.PeerTimeout.
+	patience time.Duration
+	tails    time.Duration // between two looks of watchTails
 }
 
 func (o *Options) fill() {
@@ -55,5 +62,6 @@ func (o *Options) fill() {
 	if o.Root == "" {
 		o.Root = "/"
 	}
+	o.patience = cmp.Or(o.patience, o.Control.PeerTimeout, defaultPatience)
 	o.Control.Rank, o.Control.Size, o.Control.Protocol = o.Rank, o.Size, controlProtocol
 }

@@ -124,13 +124,13 @@ func (d *Device) take(n int) []completion {
 		return took
 	}
 	due := d.recv.due()
-	k, err := d.hca.turn(due, d.wcs[:min(n, pollMax)])
+	k, taken, err := d.hca.turn(due, d.wcs[:min(n, pollMax)])
+	if taken > 0 { // after an error too: a buffer that is posted twice could get two messages
+		d.recv.given(taken)
+	}
 	if err != nil {
 		d.failAll(pollError(err))
 		return nil
-	}
-	if due != nil {
-		d.recv.given()
 	}
 	return d.wcs[:k]
 }
@@ -198,6 +198,9 @@ func (d *Device) sent(w *completion) {
 	var err error
 	if w.status != 0 {
 		err = fmt.Errorf("%s (vendor code %#x)", statusText(w.status), w.vendor)
+		if w.status == statusRetries {
+			err = d.noAnswer(err)
+		}
 		of := t.find(w.qpn)
 		if of != nil {
 			d.fail(of, err, true)
@@ -258,6 +261,9 @@ func (d *Device) takeNotices() {
 	}
 	for _, s := range lost {
 		d.fail(s, s.err, false)
+	}
+	if d.tails.lookAt.Swap(false) {
+		d.lookAfterTails()
 	}
 	d.tags.giveUpList() // if no session was left when the device failed, none ends
 }

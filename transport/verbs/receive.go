@@ -72,10 +72,11 @@ func (q *receiveQueue) fill() error {
 	if err := q.extend(receivePart{q.growth.known, q.region.lkey}); err != nil {
 		return err
 	}
-	if _, err := q.hca.turn(q.owed, nil); err != nil {
-		return fmt.Errorf("posting %d receive buffers: %w", len(q.owed), err)
+	_, taken, err := q.hca.turn(q.owed, nil)
+	q.given(taken)
+	if err != nil {
+		return fmt.Errorf("posting %d receive buffers: %w", q.count, err)
 	}
-	q.given()
 	return nil
 }
 
@@ -139,7 +140,7 @@ func (q *receiveQueue) reclaim() {
 	}
 }
 
-// due is what the device is to have again now: nothing, or all that it is owed, after which given is called.
+// due is what the device is to have again now: nothing, or all that it is owed. Then given is called.
 func (q *receiveQueue) due() []uint32 {
 	if len(q.owed) >= giveBackAt || 4*q.posted < q.count {
 		return q.owed
@@ -157,12 +158,13 @@ func (q *receiveQueue) takeBack(buffer uint32) bool {
 	return true
 }
 
-func (q *receiveQueue) given() {
-	for _, buffer := range q.owed {
+// given notes that the device has taken the first n buffers that it is owed.
+func (q *receiveQueue) given(n int) {
+	for _, buffer := range q.owed[:n] {
 		q.held[buffer] = true
 	}
-	q.posted += len(q.owed)
-	q.owed = q.owed[:0]
+	q.posted += n
+	q.owed = q.owed[:copy(q.owed, q.owed[n:])]
 }
 
 // watch makes sure that the device says when few buffers are left.

@@ -60,7 +60,7 @@ type handshake struct {
 }
 
 // requests are the requests that the device has of a session. It belongs to the caller of Poll. Invariant: those from
-// done up to next have a record each; at most most, and one more, that of confirm.
+// done up to next have a record each; at most most, and one more, that of postEmpty.
 type requests struct {
 	first      *record // of request done, and by record.next of those behind it; nil: there is none
 	last       *record // of the last of them, if there is one
@@ -69,6 +69,8 @@ type requests struct {
 	done       uint32 // all before are over
 	unsignaled int    // sends since one that will be confirmed
 	refused    bool   // something found no room, and Room is owed for it; not of a session that has failed
+	doneThen   uint32 // done at the last look of lookAfterTails
+	silent     uint32 // looks since it has changed
 }
 
 // ending is the end of a session. It belongs to the caller of Poll.
@@ -243,7 +245,7 @@ func (d *Device) onHello(peer int, payload []byte) {
 	}
 	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),
 		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves),
-		timeout: ackTimeout, retries: ackRetries, level: uint8(d.opt.ServiceLevel)}
+		timeout: ackTimeoutFor(d.opt.patience), retries: ackRetries, level: uint8(d.opt.ServiceLevel)}
 	if d.at.layer == layerEthernet {
 		r.class = uint8(d.opt.TrafficClass)
 	}
@@ -278,14 +280,6 @@ func (p *port) globalTo(h *hello) bool {
 	known := p.gid != [16]byte{} && h.gid != [16]byte{}
 	return p.global || h.serves&needsGRH != 0 && known || known && subnet(p.gid) != subnet(h.gid)
 }
-
-// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^18 = 1.07 s, as UCX; and ackRetries how
-// often. So a link may be down for 5 s, as tcp's may. A packet that is lost from among others is asked for by the
-// receiver at once, without this. The number may not be 7: soft-RoCE goes on for ever then.
-const (
-	ackTimeout = 18
-	ackRetries = 6
-)
 
 // onReady takes a peer's ready.
 func (d *Device) onReady(peer int) {

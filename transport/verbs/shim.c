@@ -522,22 +522,25 @@ int vb_srq_limit(struct vb_ctx *c, uint32_t limit)
 	return v_modify_srq(c->srq, &a, IBV_SRQ_LIMIT);
 }
 
-static int refill(struct vb_ctx *c, const uint32_t *buffers, int n)
+static int refill(struct vb_ctx *c, const uint32_t *buffers, int *n)
 {
 	enum { BATCH = 32 };
 	struct ibv_sge sge[BATCH];
-	struct ibv_recv_wr wr[BATCH], *bad;
-	while (n > 0) {
-		int k = n < BATCH ? n : BATCH;
+	struct ibv_recv_wr wr[BATCH], *bad = wr;
+	int left = *n;
+	while (left > 0) {
+		int k = left < BATCH ? left : BATCH;
 		for (int i = 0; i < k; i++) {
 			sge[i] = (struct ibv_sge){c->base + (uint64_t)buffers[i] * c->slot, c->slot, lkey_of(c, buffers[i])};
 			wr[i] = (struct ibv_recv_wr){.wr_id = (1ull << 63) | buffers[i], .next = i + 1 < k ? &wr[i + 1] : NULL, .sg_list = &sge[i], .num_sge = 1};
 		}
 		int r = ibv_post_srq_recv(c->srq, wr, &bad);
-		if (r)
+		if (r) {
+			*n -= left - (int)(bad - wr);
 			return r;
+		}
 		buffers += k;
-		n -= k;
+		left -= k;
 	}
 	return 0;
 }
@@ -634,11 +637,11 @@ static int poll_extended(struct vb_ctx *c, struct vb_wc *out, int most, int *no)
 	return n;
 }
 
-int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *out, int most, int *no)
+int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int *n, struct vb_wc *out, int most, int *no)
 {
 	enum { BATCH = 32 };
 	struct ibv_wc wc[BATCH];
-	if (n > 0 && (*no = refill(c, buffers, n)))
+	if (*n > 0 && (*no = refill(c, buffers, n)))
 		return -1;
 	if (c->cqx)
 		return poll_extended(c, out, most, no);
@@ -736,7 +739,7 @@ int vb_event(struct vb_ctx *c, struct vb_event *o)
 	if (v_get_async_event(c->ctx, &e))
 		return 0;
 	o->type = e.event_type;
-	o->qpn = 0;
+	o->of = 0;
 	switch (e.event_type) {
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
@@ -744,7 +747,16 @@ int vb_event(struct vb_ctx *c, struct vb_event *o)
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
-		o->qpn = e.element.qp->qp_num;
+		o->of = e.element.qp->qp_num;
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+	case IBV_EVENT_GID_CHANGE:
+		o->of = e.element.port_num;
 		break;
 	default:
 		break;

@@ -107,7 +107,7 @@ enum vb_access { VB_LOCAL_WRITE = 1, VB_REMOTE_WRITE = 2, VB_REMOTE_READ = 4, VB
 
 struct vb_event {
 	uint32_t type; // enum ibv_event_type
-	uint32_t qpn;
+	uint32_t of;   // the number of the queue pair or port
 };
 
 struct vb_sizes {
@@ -161,9 +161,10 @@ int vb_srq_part(struct vb_ctx *c, uint32_t first, uint32_t lkey);
 // vb_srq_limit asks for IBV_EVENT_SRQ_LIMIT_REACHED when fewer than limit buffers are left, once. 0, or an error number.
 int vb_srq_limit(struct vb_ctx *c, uint32_t limit);
 
-// vb_turn gives receive buffers back and polls: the one call that a rank makes all the time. It returns how many
-// completions there were, or -1 with an error number in *no.
-int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *wc, int most, int *no);
+// vb_turn gives *n receive buffers back and polls: the one call that a rank makes all the time. It returns how many
+// completions there were, or -1 with an error number in *no. After an error too, *n is how many buffers the device has
+// taken.
+int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int *n, struct vb_wc *wc, int most, int *no);
 
 // vb_post posts what is in ops, and returns how many were taken; *no is why not more.
 int vb_post(const struct vb_op *ops, int n, int *no);
