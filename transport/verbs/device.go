@@ -48,6 +48,7 @@ type Device struct {
 	facts   transport.Facts
 	control controlPlane
 	peers
+	prover prover
 	wakeState
 	background
 
@@ -130,6 +131,9 @@ func (d *Device) makeBuffers() error {
 	nr, err := d.makeQueues(tagSizes(&d.opt, &d.at))
 	if err != nil {
 		return err
+	}
+	if err := d.startProver(); err != nil { // before the buffers take all memory that may be locked
+		return fmt.Errorf("what paths are proved by: %w", err)
 	}
 	ns := sends
 	for {
