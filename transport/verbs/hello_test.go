@@ -108,7 +108,7 @@ func FuzzHello(f *testing.F) {
 			}
 			return
 		}
-		if h.qpn >= 1<<24 || h.psn >= 1<<24 || h.probe >= 1<<24 || h.mtu < 1 || h.mtu > 5 || h.slot < minSlot || h.slot > maxSlot {
+		if (h.qpn|h.psn|h.probe)>>24 != 0 || h.mtu < 1 || h.mtu > 5 || h.slot < minSlot || h.slot > maxSlot {
 			t.Errorf("% x is %+v", b, h)
 		}
 		if again := h.encode(); !bytes.Equal(again, b[:helloSize]) {

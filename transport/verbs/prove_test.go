@@ -80,8 +80,8 @@ func (e *end) noProofs(pairs uint64) {
 	}
 }
 
-// A path that is dead in one direction, in both, or for long packets: Connect fails at both ends, whichever begins, each
-// logs it once with both addresses, and no peer counts as failed. The other pairs have their connections.
+// A path that is dead in one direction, in both, or for long packets: Connect fails at both ends, whichever begins.
+// Each logs it once with both addresses, and no peer counts as failed. The other pairs have their connections.
 func TestDeadPath(t *testing.T) {
 	needSoft(t)
 	for i, way := range deadWays {
