@@ -94,7 +94,13 @@ struct work {
 
 enum fail_kind { FAIL_SEND, FAIL_WRITE, FAIL_READ, FAIL_ATOMIC, FAIL_FIN, FAIL_REG, FAIL_POLL, FAIL_KINDS };
 
-enum { PKEYS_MOST = 128, GIDS_ROCE = 4, SL_ANY = 16 };
+enum { PKEYS_MOST = 128, GIDS_ROCE = 4, SL_ANY = 16, HOLES_MOST = 8 };
+
+/* What does not get through from the ports of a subnet: packets with more bytes than that; -1: none do. */
+struct hole {
+	uint16_t subnet;
+	int64_t bytes;
+};
 
 /* What the device is: SOFTHCA_MODE. */
 enum mode {
@@ -130,6 +136,8 @@ struct knobs {
 	bool gid_ex; /* _ibv_query_gid_ex works: rdma-core 32 */
 	uint32_t sl; /* of the path; SL_ANY: the fabric looks at none */
 	uint16_t subnet; /* the last 16 bits of the subnet prefix */
+	struct hole holes[HOLES_MOST];
+	unsigned nholes;
 	bool pages; /* regions keep their physical pages: pages.c */
 };
 
@@ -141,7 +149,7 @@ struct knobs {
 	X(tm_matched) X(tm_unexpected) X(tm_added) X(tm_deleted) X(tm_syncs) X(tm_rndv) X(tm_rndv_incomplete)        \
 	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(inline_posts) X(posts) X(posted_sends) X(posted_recvs)   \
 	X(posted_ops) X(polls) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)         \
-	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages)
+	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages) X(qps_made) X(modifies)
 
 enum counter {
 #define X(n) C_##n,

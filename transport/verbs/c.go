@@ -296,6 +296,47 @@ func (h *hca) serveQP(port, pkey int) (qp queuePair, qpn uint32, err error) {
 	return queuePair(unsafe.Pointer(p)), uint32(n), nil
 }
 
+// makeProver makes a completion queue and a channel of the probes of prove.go, which have a request each.
+func (h *hca) makeProver(entries int) error {
+	var text errorText
+	if C.vb_prover_make(h.ctx, C.uint32_t(entries), &text[0]) != 0 {
+		return text.error()
+	}
+	return nil
+}
+
+// proverQP makes a probe. The peer may write.
+func (h *hca) proverQP(port, pkey int) (qp queuePair, qpn uint32, err error) {
+	var text errorText
+	var n C.uint32_t
+	p := C.vb_prover_qp(h.ctx, C.int(port), C.int(pkey), &n, &text[0])
+	if p == nil {
+		return 0, 0, text.error()
+	}
+	return queuePair(unsafe.Pointer(p)), uint32(n), nil
+}
+
+func (h *hca) proverChannel() int { return int(C.vb_prover_channel(h.ctx)) }
+
+// proverPoll polls the probes' queue and has the channel become readable at the next completion.
+func (h *hca) proverPoll(out []completion) (int, error) {
+	var no C.int
+	n := C.vb_prover_poll(h.ctx, (*C.struct_vb_wc)(unsafe.Pointer(unsafe.SliceData(out))), C.int(len(out)), &no)
+	if n < 0 {
+		return 0, syscall.Errno(no)
+	}
+	return int(n), nil
+}
+
+// postProof posts the request of a probe. Unlike post it is not counted, and belongs to no goroutine.
+func (h *hca) postProof(o *op) error {
+	var no C.int
+	if C.vb_post((*C.struct_vb_op)(unsafe.Pointer(o)), 1, &no) < 1 {
+		return syscall.Errno(no)
+	}
+	return nil
+}
+
 // addTag appends a tagged buffer to the list; ENOMEM: it or its queue is full.
 func (h *hca) addTag(id, receiveID, tag, mask, addr uint64, bytes int, lkey uint32,
 	seen uint16) (handle uint32, err error) {

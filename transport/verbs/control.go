@@ -4,7 +4,6 @@ package verbs
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/eventset"
@@ -112,7 +111,9 @@ func (d *Device) onControl(pkt *transport.Packet) {
 		d.moreReceives()
 	case pkt.Header.Tag == tagReady:
 		d.onReady(peer)
+	case pkt.Header.Tag == tagKnown:
+		d.onKnown(peer)
 	case pkt.Header.Tag == tagBroken:
-		d.onGone(peer, fmt.Errorf("%w: its queue pair for this rank: %.200q", transport.ErrPeerGone, pkt.Payload))
+		d.onBroken(peer, pkt.Payload)
 	}
 }

@@ -255,6 +255,13 @@ func crowd() error {
 	if err != nil {
 		return err
 	}
+	if err := h.makeProver(1); err != nil {
+		return err
+	}
+	sink := slab{mem: pages(sinkSize)}
+	if sink.region, err = h.register(addressOf(sink.mem), sinkSize, localWrite|remoteWrite); err != nil {
+		return err
+	}
 	h.receiveFrom(addressOf(mem))
 	if err := h.receivePart(0, reg.lkey); err != nil {
 		return err
@@ -277,7 +284,7 @@ func crowd() error {
 				return err
 			}
 		}
-		if err := joinCrowd(h, &at, i+1, crowdSize+1, where); err != nil {
+		if err := joinCrowd(h, &at, &sink, i+1, crowdSize+1, where); err != nil {
 			return fmt.Errorf("rank %d: %w", i+1, err)
 		}
 	}
@@ -286,7 +293,7 @@ func crowd() error {
 }
 
 // joinCrowd is one of them.
-func joinCrowd(h *hca, at *port, rank, size int, where []byte) error {
+func joinCrowd(h *hca, at *port, sink *slab, rank, size int, where []byte) error {
 	opt := control(nil)
 	opt.Rank, opt.Size, opt.Protocol = rank, size, controlProtocol
 	c, err := tcp.New(opt)
@@ -303,18 +310,30 @@ func joinCrowd(h *hca, at *port, rank, size int, where []byte) error {
 	if err != nil {
 		return err
 	}
+	probe, probeQPN, err := h.proverQP(at.number, 0)
+	if err != nil {
+		return err
+	}
+	defer probe.destroy()
 	mine := hello{layer: at.layer, mtu: at.mtu, reads: 1, lid: at.lid, gid: at.gid, qpn: qpn, slot: slotSize,
-		most: 1 << 30, pkey: at.pkey.Value}
+		most: 1 << 30, pkey: at.pkey.Value, probe: probeQPN, sink: addressOf(sink.mem), sinkKey: sink.region.rkey}
 	l.TrySend(&wire.Header{Kind: wire.Eager, Tag: tagHello}, mine.encode())
 	var pkts [4]transport.Packet
-	for ready := false; !ready; runtime.Gosched() {
+	var theirs hello
+	var wcs [1]completion
+	for ready, answered := false, false; !ready || !answered; runtime.Gosched() {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if n, err := h.proverPoll(wcs[:]); err != nil || n > 0 && wcs[0].status != 0 {
+			return fmt.Errorf("the probe: %v, %w", wcs[0], err)
+		} else if n > 0 {
+			answered = true
+			l.TrySend(&wire.Header{Kind: wire.Eager, Tag: tagReady}, nil)
 		}
 		for _, p := range pkts[:c.Poll(pkts[:])] {
 			switch p.Header.Tag {
 			case tagHello:
-				var theirs hello
 				if err := theirs.decode(p.Payload); err != nil {
 					return err
 				}
@@ -323,7 +342,16 @@ func joinCrowd(h *hca, at *port, rank, size int, where []byte) error {
 				if err := h.connectQP(qp, at.number, at.gidIndex, at.global, &r, mine.psn); err != nil {
 					return err
 				}
-				l.TrySend(&wire.Header{Kind: wire.Eager, Tag: tagReady}, nil)
+				r.qpn = theirs.probe
+				if err := h.connectQP(probe, at.number, at.gidIndex, at.global, &r, mine.psn); err != nil {
+					return err
+				}
+				l.TrySend(&wire.Header{Kind: wire.Eager, Tag: tagKnown}, nil)
+			case tagKnown:
+				if err := h.postProof(&op{qp: probe, opcode: opWrite, flags: signaled, local: addressOf(sink.mem),
+					lkey: sink.region.lkey, length: sinkSize, remote: theirs.sink, rkey: theirs.sinkKey}); err != nil {
+					return err
+				}
 			case tagReady:
 				ready = true
 			default:

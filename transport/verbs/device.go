@@ -53,6 +53,7 @@ type Device struct {
 	facts   transport.Facts
 	control controlPlane
 	peers
+	prover prover
 	wakeState
 	background
 
@@ -135,6 +136,9 @@ func (d *Device) makeBuffers() error {
 	most, err := d.makeQueues(tagSizes(&d.opt, &d.at))
 	if err != nil {
 		return err
+	}
+	if err := d.startProver(); err != nil { // before the buffers take all memory that may be locked
+		return fmt.Errorf("what paths are proved by: %w", err)
 	}
 	nr, ns := min(d.opt.firstReceives(), most), sends
 	for {

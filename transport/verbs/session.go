@@ -19,14 +19,16 @@ import (
 // session is the connection with one peer.
 //
 // The rank that connects first makes a queue pair, and the other when it gets the hello. Each side says hello once,
-// connects its queue pair when it has the other's hello, and says ready; only then may the other send. So it does not
-// matter which begins, nor whether both do, and the first message finds a receiver that is ready.
+// connects its queue pair when it has the other's hello, and says known; then the other proves its path (prove.go) and
+// says ready. Who has proved its path and has the other's ready may send. So it does not matter which begins, nor
+// whether both do, and the first message finds a receiver that is ready.
 type session struct {
 	d     *Device
 	peer  int
 	index uint32 // in table.all; part of every request's number
 	queuePairs
 	handshake
+	proof *proof // nil: it is over. Guarded by Device.mu
 	requests
 	ending
 
@@ -85,8 +87,8 @@ type state uint8
 
 const (
 	stateMade  state = iota // hello is said
-	stateKnown              // the peer's hello is here and the queue pair connected; ready is said
-	stateOpen               // the peer is ready
+	stateKnown              // the peer's hello is here and the queue pair connected; known is said
+	stateOpen               // the paths are proved
 	stateFailed
 )
 
@@ -158,10 +160,13 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s.state == stateFailed {
+	switch {
+	case s.state != stateFailed:
+		return newLink(s), nil
+	case s.everOpen || errors.Is(s.err, transport.ErrPeerGone):
 		return nil, fmt.Errorf("verbs: the queue pair with rank %d: %w", peer, s.err)
 	}
-	return newLink(s), nil
+	return nil, fmt.Errorf("%w: verbs: the queue pair with rank %d: %w", transport.ErrUnavailable, peer, s.err)
 }
 
 // makeSession makes a session whose queue pair is not connected. mu is held.
@@ -197,14 +202,20 @@ func (d *Device) attach(peer int) (*session, error) {
 	if s := d.sessions[peer]; s != nil {
 		return s, nil
 	}
-	s, err := d.makeSession(peer)
+	p, err := d.newProof()
 	if err != nil {
 		return nil, err
 	}
-	d.sessions[peer] = s
+	s, err := d.makeSession(peer)
+	if err != nil {
+		p.probe.destroy()
+		return nil, err
+	}
+	s.proof, d.sessions[peer] = p, s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid,
 		qpn: s.qpn, psn: s.psn, slot: slotSize,
-		most: uint32(min(d.at.maxLength, 1<<31)), pkey: d.at.pkey.Value}
+		most: uint32(min(d.at.maxLength, 1<<31)), pkey: d.at.pkey.Value, probe: p.qpn,
+		sink: addressOf(d.prover.sink.mem), sinkKey: d.prover.sink.region.rkey}
 	if d.tags.on() {
 		h.serves, h.serveQPN = servesTags, s.serveQPN
 	}
@@ -229,7 +240,12 @@ func (d *Device) onHello(peer int, payload []byte) {
 		d.abort(s, err, true)
 		return
 	}
-	if s.state != stateMade {
+	switch s.state {
+	case stateMade:
+	case stateFailed: // which the peer did not have to hear of while it had no session
+		d.control.send(peer, tagBroken, []byte(s.err.Error()))
+		return
+	default:
 		return // it says so once
 	}
 	if h.layer != d.at.layer || h.slot != slotSize {
@@ -252,12 +268,16 @@ func (d *Device) onHello(peer int, payload []byte) {
 	s.tagged = h.serves&servesTags != 0
 	s.deviceMatches = s.tagged && d.tags.on()
 	s.theirMost = h.most
-	if err := s.join(&h, &r); err != nil {
+	err = s.join(&h, &r)
+	if err == nil {
+		err = d.joinProof(s, &h, r)
+	}
+	if err != nil {
 		d.abort(s, err, true)
 		return
 	}
 	s.state = stateKnown
-	d.control.send(peer, tagReady, nil)
+	d.control.send(peer, tagKnown, nil)
 }
 
 // join connects the queue pairs.
@@ -281,16 +301,6 @@ func (p *port) globalTo(h *hello) bool {
 	return p.global || h.serves&needsGRH != 0 && known || known && subnet(p.gid) != subnet(h.gid)
 }
 
-// onReady takes a peer's ready.
-func (d *Device) onReady(peer int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s := d.sessions[peer]; s != nil && s.state == stateKnown {
-		s.state, s.everOpen = stateOpen, true
-		close(s.opened)
-	}
-}
-
 // abort ends a session; tell: the peer does not know. mu is held.
 func (d *Device) abort(s *session, err error, notifyPeer bool) {
 	if s.state == stateFailed {
@@ -300,7 +310,11 @@ func (d *Device) abort(s *session, err error, notifyPeer bool) {
 		d.control.send(s.peer, tagBroken, []byte(err.Error()))
 	}
 	if s.state != stateOpen {
+		d.dropProof(s)
 		close(s.opened)
+		if !errors.Is(err, transport.ErrPeerGone) {
+			d.opt.Log("verbs does not connect this rank with a peer", "peer", s.peer, "reason", err)
+		}
 	}
 	s.state, s.err = stateFailed, err
 	d.lost = append(d.lost, s)
@@ -314,6 +328,21 @@ func (d *Device) giveUp(s *session, err error) {
 	if s.state != stateOpen {
 		d.abort(s, err, true)
 	}
+}
+
+// onBroken takes a peer's broken. A session that was not open has carried nothing, and another transport may.
+func (d *Device) onBroken(peer int, why []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[peer]
+	if s == nil {
+		return
+	}
+	err := fmt.Errorf("its queue pair for this rank: %.300q", why)
+	if s.everOpen {
+		err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	}
+	d.abort(s, err, false)
 }
 
 // onGone is called when a peer's control connection has ended, or its queue pair.

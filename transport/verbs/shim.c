@@ -67,6 +67,8 @@ struct vb_ctx {
 	struct ibv_cq *cq;
 	struct ibv_cq_ex *cqx; // cq, if the receive queue matches tags; else NULL
 	struct ibv_srq *srq;
+	struct ibv_comp_channel *prover_channel;
+	struct ibv_cq *prover_cq;
 	uint64_t base; // of the receive buffers
 	uint32_t slot;
 	int nparts;
@@ -360,6 +362,10 @@ void vb_unmake(struct vb_ctx *c)
 	}
 	if (c->channel)
 		v_destroy_comp_channel(c->channel);
+	if (c->prover_cq)
+		v_destroy_cq(c->prover_cq);
+	if (c->prover_channel)
+		v_destroy_comp_channel(c->prover_channel);
 	if (c->pd)
 		v_dealloc_pd(c->pd);
 	*c = (struct vb_ctx){.ctx = c->ctx};
@@ -543,6 +549,45 @@ static int refill(struct vb_ctx *c, const uint32_t *buffers, int *n)
 		left -= k;
 	}
 	return 0;
+}
+
+int vb_prover_make(struct vb_ctx *c, uint32_t entries, char *err)
+{
+	if (!(c->prover_channel = v_create_comp_channel(c->ctx)))
+		return FAIL("making a completion channel: %s", strerror(errno));
+	if (unblocked(c->prover_channel->fd))
+		return FAIL("O_NONBLOCK: %s", strerror(errno));
+	if (!(c->prover_cq = v_create_cq(c->ctx, entries, NULL, c->prover_channel, 0)))
+		return FAIL("making a completion queue of %u: %s", entries, strerror(errno));
+	return 0;
+}
+
+struct vb_qp *vb_prover_qp(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err)
+{
+	// Nothing is received, but not every driver makes an empty queue.
+	struct ibv_qp_init_attr a = {.send_cq = c->prover_cq, .recv_cq = c->prover_cq, .qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 1, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1}};
+	return qp_make(c, port, pkey, VB_REMOTE_WRITE, &a, qpn, err);
+}
+
+int vb_prover_channel(struct vb_ctx *c) { return c->prover_channel->fd; }
+
+int vb_prover_poll(struct vb_ctx *c, struct vb_wc *out, int most, int *no)
+{
+	enum { BATCH = 32 };
+	struct ibv_wc wc[BATCH];
+	struct ibv_cq *cq;
+	void *mine;
+	while (v_get_cq_event(c->prover_channel, &cq, &mine) == 0)
+		v_ack_cq_events(cq, 1);
+	if ((*no = ibv_req_notify_cq(c->prover_cq, 0)))
+		return -1;
+	int k = ibv_poll_cq(c->prover_cq, most < BATCH ? most : BATCH, wc);
+	if (k < 0)
+		*no = EIO;
+	for (int i = 0; i < k; i++)
+		out[i] = (struct vb_wc){.id = wc[i].wr_id, .status = wc[i].status, .qpn = wc[i].qp_num, .vendor = wc[i].vendor_err};
+	return k;
 }
 
 static uint32_t opcode_of(enum ibv_wc_opcode o)

@@ -153,6 +153,13 @@ int vb_qp_connect(struct vb_ctx *c, struct vb_qp *qp, int port, int gid_index, i
 int vb_qp_fail(struct vb_qp *qp); // to the error state: what is queued is flushed
 int vb_qp_destroy(struct vb_qp *qp);
 
+// Probes, whose completions come to a queue and a channel of their own. Each has room for one request. vb_prover_poll
+// forgets notifications, asks for one of the next completion, and polls; -1 with an error number in *no.
+int vb_prover_make(struct vb_ctx *c, uint32_t entries, char *err);
+struct vb_qp *vb_prover_qp(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err);
+int vb_prover_channel(struct vb_ctx *c); // descriptor
+int vb_prover_poll(struct vb_ctx *c, struct vb_wc *wc, int most, int *no);
+
 // vb_srq says where the receive buffers are: number i lies at base + i * slot. Their memory is registered in parts, of
 // which vb_srq_part adds one: from buffer first on, up to the next part. ENOSPC: there are as many as there may be.
 void vb_srq(struct vb_ctx *c, uint64_t base);
