@@ -57,8 +57,8 @@ type selfComm struct {
 }
 
 // Self returns a communicator that has the caller's rank alone; §7.2.4 (MPI_COMM_SELF). c is any communicator of the
-// rank, and its context ends calls of Self(c) too. All calls at one rank return the same communicator, which has the name
-// "self" and cannot be freed. Self talks to no other rank. It returns nil if c is nil.
+// rank, and its context ends calls of Self(c) too. All calls at one rank return the same communicator, which has the
+// name "self" and cannot be freed. Self talks to no other rank. It returns nil if c is nil.
 func Self(c *Comm) *Comm {
 	if c == nil || c.commState == nil {
 		return nil

@@ -37,9 +37,9 @@
 //
 // # Communicators and groups
 //
-// Comm, Self, Group, Range, Comparison (Ident, Congruent, Similar, Unequal). Topologies: Dims, Edge, Weights; Comm.Cart,
-// Comm.Graph and Comm.DistGraph make them. Counters: Stats, Fallbacks, Fallback. ProcNull stands for no rank, and
-// Undefined for no value.
+// Comm, Self, Group, Range, Comparison (Ident, Congruent, Similar, Unequal). Topologies: Dims, Edge, Weights;
+// Comm.Cart, Comm.Graph and Comm.DistGraph make them. Counters: Stats, Fallbacks, Fallback. ProcNull stands for no
+// rank, and Undefined for no value.
 //
 // Messages match by communicator, source and tag. Two messages from one rank
 // to another that match the same receive arrive in the order in which they
@@ -60,8 +60,8 @@
 //
 // # Requests
 //
-// Request, Set, StartAll, WaitAll, WaitAllStatus, WaitAny, WaitSome, AppendSome, Completion, TestAll, TestAny, TestSome.
-// They take requests of messages, of collective calls and of windows together.
+// Request, Set, StartAll, WaitAll, WaitAllStatus, WaitAny, WaitSome, AppendSome, Completion, TestAll, TestAny,
+// TestSome. They take requests of messages, of collective calls and of windows together.
 //
 // # Layouts
 //
@@ -81,8 +81,9 @@
 // this rank, Iallreduce returns a request, and AllreduceInit returns a request
 // that can be started many times.
 //
-// One value of a rank: BcastValue, ReduceValue, AllreduceValue, GatherValues, AllgatherValues, ScatterValues. Any value:
-// BcastObject, GatherObjects, AllgatherObjects, ScatterObjects. Slices of unknown lengths: GatherAlloc, AllgatherAlloc.
+// One value of a rank: BcastValue, ReduceValue, AllreduceValue, GatherValues, AllgatherValues, ScatterValues. Any
+// value: BcastObject, GatherObjects, AllgatherObjects, ScatterObjects. Slices of unknown lengths: GatherAlloc,
+// AllgatherAlloc.
 //
 // # Operators
 //

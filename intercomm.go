@@ -25,9 +25,9 @@ import (
 //
 // Point-to-point calls, WithContext, Free, Dup, Split and Merge work on an intercommunicator, and so do the collective
 // calls except Scan, Exscan and those among neighbours, which are ErrComm; §6.2.3. Barrier waits for both groups. Calls
-// with a root move data between one rank and the other group: root is mpi.Root at that rank, ProcNull at the other ranks
-// of its group, whose buffers are not used, and that rank's number in the other group. In the other calls each group
-// gets what the other group gives, and there is a block for each remote rank; lengths may differ between the two
+// with a root move data between one rank and the other group: root is mpi.Root at that rank, ProcNull at the other
+// ranks of its group, whose buffers are not used, and that rank's number in the other group. In the other calls each
+// group gets what the other group gives, and there is a block for each remote rank; lengths may differ between the two
 // directions. ReduceScatter and ReduceScatterBlock combine the vectors of one group, and divide the result among the
 // ranks of the other group: send is as long as the parts of the own group together. No call is in place.
 func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error) {

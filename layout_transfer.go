@@ -130,7 +130,8 @@ func SendrecvLayout[S, R any](c *Comm, send []S, from Layout, dest, stag int, re
 	return received.Wait()
 }
 
-// SendLayoutInit is SendInit of the elements that l names in base; §3.9, §5.1.11. A layout with gaps is packed by Start.
+// SendLayoutInit is SendInit of the elements that l names in base; §3.9, §5.1.11. A layout with gaps is packed by
+// Start.
 func SendLayoutInit[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, error) {
 	if err := checkSendLayout(c, opSendLayoutInit.String(), base, l, dest, tag); err != nil {
 		return nil, err
@@ -159,7 +160,8 @@ func RecvLayoutInit[T any](c *Comm, base []T, l Layout, source, tag int) (*Reque
 	return c.persistentLayout(opRecvLayoutInit, source, tag, p, k, !one), nil
 }
 
-// persistentLayout returns the persistent request that p is. k brings its data to the memory that p uses, or from there.
+// persistentLayout returns the persistent request that p is. k brings its data to the memory that p uses, or from
+// there.
 func (c *Comm) persistentLayout(op opCode, peer, tag int, p *pml.Request, k *landing, gaps bool) *Request {
 	if !gaps || peer == ProcNull {
 		r := c.request(op, peer, tag, p)

@@ -103,8 +103,8 @@ func byRank(pass *analysis.Pass, s *ast.IfStmt, body *ast.BlockStmt) {
 	compare(pass, comm, branches, restOf(pass, s, types.ExprString(s.Cond), comm, body), "the other ranks make")
 }
 
-// byCase reports the same of the cases of a switch on the rank. Without default, ranks may be in none of the cases: that
-// is certain only of a single case.
+// byCase reports the same of the cases of a switch on the rank. Without default, ranks may be in none of the cases:
+// that is certain only of a single case.
 func byCase(pass *analysis.Pass, s *ast.SwitchStmt, body *ast.BlockStmt) {
 	var comm types.Object
 	if s.Tag != nil {
@@ -153,8 +153,8 @@ type branch struct {
 	ends bool // they leave the function or the loop
 }
 
-// compare reports collective calls on a communicator that are in one branch, and that the ranks of another branch do not
-// make. rest is what follows all of them.
+// compare reports collective calls on a communicator that are in one branch, and that the ranks of another branch do
+// not make. rest is what follows all of them.
 func compare(pass *analysis.Pass, comm types.Object, branches []branch, rest side, others string) {
 	sides := make([]side, len(branches))
 	for i, b := range branches {
@@ -199,8 +199,8 @@ func sideOf(pass *analysis.Pass, comm types.Object, list []ast.Stmt) side {
 	return found
 }
 
-// restOf is what may be executed after s in a function: what follows, and the whole of a loop that s is in. condition is
-// what s depends on.
+// restOf is what may be executed after s in a function: what follows, and the whole of a loop that s is in. condition
+// is what s depends on.
 func restOf(pass *analysis.Pass, s ast.Stmt, condition string, comm types.Object, body *ast.BlockStmt) side {
 	from := s.End()
 	rest := side{calls: map[string]*made{}, byRank: map[string]bool{}}
