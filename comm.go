@@ -46,6 +46,30 @@ type commState struct {
 	made  atomic.Int32   // communicators made of this one, for their names
 	win   *window.Window // whose messages go on it; nil: it is a caller's
 	attrs sync.Map       // of SetAttr
+	self  *selfComm      // of the rank: its communicators share it
+	alone bool           // this is it
+}
+
+// selfComm is the communicator of one rank alone, which the first call of Self makes.
+type selfComm struct {
+	once sync.Once
+	s    *commState
+}
+
+// Self returns a communicator that has the caller's rank alone; §7.2.4 (MPI_COMM_SELF). c is any communicator of the
+// rank, and its context ends calls of Self(c) too. All calls at one rank return the same communicator, which has the
+// name "self" and cannot be freed. Self talks to no other rank. It returns nil if c is nil.
+func Self(c *Comm) *Comm {
+	if c == nil || c.commState == nil {
+		return nil
+	}
+	own := c.self
+	own.once.Do(func() {
+		own.s = &commState{self: own, alone: true}
+		c.group.Derive(&own.s.group, ranks.Of(ranks.Strided(c.group.WorldRank, 1, 1)), c.group.Numbers.TakeLast())
+		own.s.group.SetName("self")
+	})
+	return newComm(own.s, c.ctx)
 }
 
 // Rank returns the caller's rank in the communicator, 0 … Size-1, or Undefined if c is nil; §7.4.1.
@@ -275,8 +299,8 @@ func (c *Comm) intra(op string) *Error {
 		return err
 	}
 	if c.group.Local != nil {
-		return c.opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
-			"called, and no other collective call; use Merge to make a communicator of both groups")
+		return c.opError(op, ErrComm, "this is an intercommunicator, which has no Scan, neighbours, topologies, windows or "+
+			"groups to choose from; use Merge to make a communicator of both groups")
 	}
 	return nil
 }
@@ -294,6 +318,9 @@ func (c *Comm) Free() error {
 	}
 	if c.group.Context == 0 {
 		return mpierr.New("Free", ErrComm, "the world is given back by Finalize, not by Free")
+	}
+	if c.alone {
+		return mpierr.New("Free", ErrComm, "self is given back by Finalize, not by Free")
 	}
 	if !c.free() {
 		return c.opError("Free", ErrComm, "the communicator has been freed already")

@@ -12,8 +12,12 @@ import (
 // Dup makes a communicator of the same ranks in the same order; §7.4.2. Every rank of c calls it. The new communicator
 // has its own messages and its own name. It does not inherit attributes (§7.7), and it inherits the topology (§8.5). If
 // c's context has ended, or ends first, Dup returns the context's error. The other ranks may then make a communicator
-// without this rank, and the call counts as in Barrier.
+// without this rank, and the call counts as in Barrier. Of an intercommunicator, Dup makes another one between the same
+// groups, and every rank of both groups calls it.
 func (c *Comm) Dup() (*Comm, error) {
+	if c.IsInter() {
+		return c.dupInter()
+	}
 	return c.create(plan{kind: agree.MakeDup, members: func() *ranks.Set { return c.group.Members() },
 		finish: func(s *commState) { c.group.Duplicate(&s.group) }})
 }
@@ -71,6 +75,7 @@ func (c *Comm) child(kind agree.Creation, id uint32, members *ranks.Set, finish 
 		return nil
 	}
 	s := &commState{}
+	s.self = c.self
 	c.group.Derive(&s.group, members, id)
 	name := fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
 	s.group.SetName(name)
@@ -214,13 +219,19 @@ func (c *Comm) Compare(d *Comm) (Comparison, error) {
 // (rank/8, rank%8, all equal). A message has about 10 bytes for each part among its ranks, and on the way down for each
 // group of them. Without such a rule rank 0 keeps an entry for every rank, the next rank in the tree for half of them,
 // and so on. Other ranks learn only of their own group and of the groups of the ranks below them.
+//
+// Of an intercommunicator, Split makes an intercommunicator for each color, between the ranks of both groups that give
+// it. Every rank of both groups calls Split. A rank whose color no rank of the other group gives gets nil and no error.
 func (c *Comm) Split(color, key int) (*Comm, error) {
-	if err := c.intra("Split"); err != nil {
-		return nil, err
-	}
 	var bad *Error
 	if color < 0 && color != Undefined {
 		bad = mpierr.New("Split", ErrCount, "the color is %d; a color is 0 or more, or Undefined", color)
+	}
+	if c.IsInter() {
+		return c.splitInter(bad, color, key)
+	}
+	if err := c.intra("Split"); err != nil {
+		return nil, err
 	}
 	return c.split(agree.MakeSplit, bad, color, key, nil)
 }

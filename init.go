@@ -84,7 +84,7 @@ func Init(opts ...Option) (*Comm, error) {
 }
 
 func worldOf(e *pml.Engine, rank, size int, setup *coll.Setup) *Comm {
-	s := &commState{}
+	s := &commState{self: &selfComm{}}
 	s.group.InitWorld(e, rank, size, setup, func(err error) { hear(e, err) })
 	w := newComm(s, nil)
 	if e != nil {

@@ -54,6 +54,9 @@ const (
 	opRecvInit
 	opIsendLayout
 	opIrecvLayout
+	opSendrecvLayout
+	opSendLayoutInit
+	opRecvLayoutInit
 	opSend // blocking calls of package gpu, with onDevice
 	opSsend
 	opRecv
@@ -74,6 +77,7 @@ var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsen
 	opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace",
 	opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit",
 	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout",
+	opSendrecvLayout: "SendrecvLayout", opSendLayoutInit: "SendLayoutInit", opRecvLayoutInit: "RecvLayoutInit",
 	opSend: "Send", opSsend: "Ssend", opRecv: "Recv", opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate",
 	opRPutLayout: "RPutLayout", opRGetLayout: "RGetLayout", opRAccumulateLayout: "RAccumulateLayout",
 	opRGetAccumulateLayout: "RGetAccumulateLayout"}
@@ -233,7 +237,7 @@ func (r *Request) Start() error {
 // startOther is Start of a request that the engine does not send or receive as it does others.
 func (r *Request) startOther() error {
 	var err error
-	if r.op&onDevice != 0 && !r.null {
+	if r.op != opBsendInit && !r.null { // its start does all, and that of a buffered send is the send alone
 		err = r.start()
 	} else if err = r.request.StartDone(pml.Status{}); err == nil && r.start != nil {
 		if err := r.start(); err != nil {

@@ -82,6 +82,19 @@ func (x *ContextIDs) Reserve(want uint32) uint32 {
 	return id
 }
 
+// TakeLast takes a number for a communicator that other ranks know nothing of: the last small one if it is free, which
+// no rank asks for before it has had all others.
+func (x *ContextIDs) TakeLast() uint32 {
+	want := x.Small - 1
+	for {
+		id := x.Reserve(want)
+		if id == want {
+			return id
+		}
+		want = id
+	}
+}
+
 // forget forgets old outcomes of numbers that are not small, if there are too many.
 func (x *ContextIDs) forget() {
 	if uint64(len(x.outcomes)) < uint64(x.Small)+2*outcomesKept {
