@@ -297,7 +297,7 @@ func (c *Comm) untimed() *Comm {
 	if c == nil || c.ctx == nil {
 		return c
 	}
-	return newComm(c.commState, nil)
+	return c.WithContext(nil)
 }
 
 // checkRooted is what a call looks at before it uses the root as a rank of this communicator.

@@ -63,6 +63,9 @@ func Self(c *Comm) *Comm {
 	if c == nil || c.commState == nil {
 		return nil
 	}
+	if h := c.hook(); h != nil {
+		return h.stand(Self(h.plain))
+	}
 	own := c.self
 	own.once.Do(func() {
 		own.s = &commState{self: own, alone: true}
@@ -153,6 +156,9 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if c == nil {
 		return nil // calls on nil are ErrComm
 	}
+	if h := c.hook(); h != nil {
+		return h.stand(h.plain.WithContext(ctx))
+	}
 	if ctx == nil || ctx.Done() == nil {
 		return newComm(c.commState, nil)
 	}
@@ -218,6 +224,9 @@ var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 // checkSend reports which argument of a send is wrong.
 func (c *Comm) checkSend(op string, dest, tag int) error {
 	if err := c.usable(op); err != nil {
+		if err == hookedMark {
+			return errHooked
+		}
 		return mpierr.At(err, dest, tag, false)
 	}
 	if dest != ProcNull && (dest < 0 || dest >= c.group.Size) {
@@ -233,6 +242,9 @@ func (c *Comm) checkSend(op string, dest, tag int) error {
 // checkRecv reports which argument of a receive or probe is wrong.
 func (c *Comm) checkRecv(op string, source, tag int) error {
 	if err := c.usable(op); err != nil {
+		if err == hookedMark {
+			return errHooked
+		}
 		return mpierr.At(err, source, tag, true)
 	}
 	if source != ProcNull && source != AnySource && (source < 0 || source >= c.group.Size) {
@@ -270,6 +282,8 @@ func (c *Comm) usable(op string) *Error {
 // unusable is usable of a communicator that is not, or that has a context.
 func (c *Comm) unusable(op string) *Error {
 	switch {
+	case c.hook() != nil:
+		return hookedMark
 	case c == nil || c.commState == nil:
 		return mpierr.New(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
 	case c.freed.Load() && c.group.Context == 0:
@@ -313,6 +327,9 @@ func (c *Comm) IsInter() bool { return c != nil && c.commState != nil && c.group
 // whose context has ended continues in the background, because the other ranks depend on it. Free returns at once, also
 // after c's context has ended. It returns ErrComm for a freed communicator, and for the world, which Finalize frees.
 func (c *Comm) Free() error {
+	if h := c.hook(); h != nil {
+		return h.observe(callOf("Free", CallCreate), func(c *Comm) error { return c.Free() })
+	}
 	if err := c.valid("Free"); err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ type plan struct {
 
 // create makes a communicator in a collective call of c.
 func (c *Comm) create(p plan) (*Comm, error) {
+	if h := c.hook(); h != nil {
+		return h.creates(p.kind.String(), func(c *Comm) (*Comm, error) { return c.create(p) })
+	}
 	if err := c.intra(p.kind.String()); err != nil {
 		return nil, err
 	}
@@ -153,6 +156,9 @@ func (c *Comm) part(op string, g *Group) *Error {
 // time that have a rank in common need different tags.
 func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	const op = "CreateGroup"
+	if h := c.hook(); h != nil {
+		return h.creates(op, func(c *Comm) (*Comm, error) { return c.CreateGroup(g, tag) })
+	}
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}

@@ -94,10 +94,11 @@ const graph = `
 	internal/vet                  : collectives, {golang.org/x/tools}
 	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
 	internal/door                 : accel
+	internal/report               : {golang.org/x/sys}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
-	                                internal/meminfo, rma, internal/standstill, internal/door, accel,
-	                                {github.com/hashicorp/go-hclog}
+	                                internal/meminfo, rma, internal/standstill, internal/door, internal/report,
+	                                accel, {github.com/hashicorp/go-hclog}
 	gpu                           : mpi, internal/door, internal/mpierr, accel, accel/cuda, internal/topology,
 	                                internal/cpuset
 

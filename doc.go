@@ -131,7 +131,8 @@
 //
 //	Owns:     the public names; argument checks; communicators
 //	May call: internal/agree, internal/coll, internal/window, rma (its modes of locks), pml, internal/join, collectives,
-//	          internal/layout, internal/reduce, internal/standstill, internal/meminfo, internal/mpierr, internal/ranks,
-//	          internal/door (for device memory), accel (its buffers), transport (its errors and interfaces)
+//	          internal/layout, internal/reduce, internal/standstill, internal/report, internal/meminfo, internal/mpierr,
+//	          internal/ranks, internal/door (for device memory), accel (its buffers), transport (its errors and
+//	          interfaces)
 //	Never:    run a schedule, touch a board, match a message, choose a protocol, know a concrete transport
 package mpi

@@ -32,6 +32,9 @@ import (
 // ranks of the other group: send is as long as the parts of the own group together. No call is in place.
 func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error) {
 	const op = "Intercomm"
+	if h := c.hook(); h != nil {
+		return h.creates(op, func(c *Comm) (*Comm, error) { return c.Intercomm(leader, peer.withoutHooks(), remote, tag) })
+	}
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
@@ -90,6 +93,9 @@ func (c *Comm) checkBridge(op string, remote, tag int, local *ranks.Set) *Error 
 // is lower in the world comes first.
 func (c *Comm) Merge(high bool) (*Comm, error) {
 	const op = "Merge"
+	if h := c.hook(); h != nil {
+		return h.creates(op, func(c *Comm) (*Comm, error) { return c.Merge(high) })
+	}
 	if err := c.valid(op); err != nil {
 		return nil, err
 	}

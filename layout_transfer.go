@@ -19,6 +19,11 @@ import (
 // slice.
 func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 	if err := checkSendLayout(c, "SendLayout", base, l, dest, tag); err != nil || dest == ProcNull {
+		if err == errHooked {
+			return c.hook().sends("SendLayout", dest, tag, l.Size(), func(c *Comm) error {
+				return SendLayout(c, base, l, dest, tag)
+			})
+		}
 		return err
 	}
 	return c.group.Wrap("SendLayout", dest, tag, c.sendLayout(bytesOf(base), l, dest, tag))
@@ -41,6 +46,11 @@ func (c *Comm) sendLayout(base []byte, l Layout, dest, tag int) error {
 // IsendLayout starts a SendLayout; §3.7.2. base belongs to the library until the request is done.
 func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, error) {
 	if err := checkSendLayout(c, "IsendLayout", base, l, dest, tag); err != nil {
+		if err == errHooked {
+			return c.hook().starts(callWith("IsendLayout", CallSend, dest, tag, l.Size()), func(c *Comm) (*Request, error) {
+				return IsendLayout(c, base, l, dest, tag)
+			})
+		}
 		return nil, err
 	}
 	if dest == ProcNull {
@@ -58,6 +68,11 @@ func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, e
 // elements. A layout that names an element twice is ErrType.
 func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, error) {
 	if err := checkRecvLayout(c, "RecvLayout", base, l, source, tag); err != nil || source == ProcNull {
+		if err == errHooked {
+			return c.hook().receives(callWith("RecvLayout", CallRecv, source, tag, l.Size()), func(c *Comm) (Status, error) {
+				return RecvLayout(c, base, l, source, tag)
+			})
+		}
 		return nullStatus, err
 	}
 	buf, later := l.is.incoming(bytesOf(base))
@@ -79,6 +94,11 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 // returned the result.
 func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request, error) {
 	if err := checkRecvLayout(c, "IrecvLayout", base, l, source, tag); err != nil {
+		if err == errHooked {
+			return c.hook().starts(callWith("IrecvLayout", CallRecv, source, tag, l.Size()), func(c *Comm) (*Request, error) {
+				return IrecvLayout(c, base, l, source, tag)
+			})
+		}
 		return nil, err
 	}
 	if source == ProcNull {
@@ -106,6 +126,12 @@ func SendrecvLayout[S, R any](c *Comm, send []S, from Layout, dest, stag int, re
 ) {
 	op := opSendrecvLayout.String()
 	if err := checkSendLayout(c, op, send, from, dest, stag); err != nil {
+		if err == errHooked {
+			call := sendrecvCall(opSendrecvLayout, from.Size(), dest, stag, into.Size(), source, rtag)
+			return c.hook().receives(call, func(c *Comm) (Status, error) {
+				return SendrecvLayout(c, send, from, dest, stag, recv, into, source, rtag)
+			})
+		}
 		return Status{}, err
 	}
 	if err := checkRecvLayout(c, op, recv, into, source, rtag); err != nil {
@@ -134,6 +160,12 @@ func SendrecvLayout[S, R any](c *Comm, send []S, from Layout, dest, stag int, re
 // Start.
 func SendLayoutInit[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, error) {
 	if err := checkSendLayout(c, opSendLayoutInit.String(), base, l, dest, tag); err != nil {
+		if err == errHooked {
+			call := preparing("SendLayoutInit", CallSend, dest, tag, l.Size())
+			return c.hook().starts(call, func(c *Comm) (*Request, error) {
+				return SendLayoutInit(c, base, l, dest, tag)
+			})
+		}
 		return nil, err
 	}
 	buf, one := l.is.run(bytesOf(base))
@@ -149,6 +181,12 @@ func SendLayoutInit[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request
 // Start until Wait, or a Test… that reports done, has returned the result.
 func RecvLayoutInit[T any](c *Comm, base []T, l Layout, source, tag int) (*Request, error) {
 	if err := checkRecvLayout(c, opRecvLayoutInit.String(), base, l, source, tag); err != nil {
+		if err == errHooked {
+			call := preparing("RecvLayoutInit", CallRecv, source, tag, l.Size())
+			return c.hook().starts(call, func(c *Comm) (*Request, error) {
+				return RecvLayoutInit(c, base, l, source, tag)
+			})
+		}
 		return nil, err
 	}
 	buf, one := l.is.run(bytesOf(base))

@@ -28,6 +28,7 @@ type jobFlags struct {
 	place      placeFlags
 	preload    bool
 	verbose    bool
+	report     named
 	appFile    named
 	dryRun     bool
 	version    bool
@@ -66,6 +67,8 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&j.preload, "preload", false, "send the binary to the other hosts, which keep it in memory; gorun "+
 		"always sends a package that it has built")
 	f.VarP(&j.appFile, "app", "", "the programs of the job from a `FILE`: a line for each, as after a colon")
+	f.Var(&j.report, "report", "at the end, write a report of the calls of all ranks into the folder `DIR`, on the host "+
+		"of rank 0: report.json and trace.json")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "report the steps of gorun: GORUN_LOG=debug for gorun, "+
 		"not for the ranks")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")

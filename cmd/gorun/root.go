@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -91,7 +92,10 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	if err != nil {
 		return launcher.CodeUsage, usageError{err}
 	}
-	environ := os.Environ()
+	environ, err := j.withReport(os.Environ())
+	if err != nil {
+		return launcher.CodeUsage, usageError{err}
+	}
 	values, err := checkSettings(environ, parts, stderr)
 	if err != nil {
 		return launcher.CodeUsage, err
@@ -155,6 +159,19 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		job.Apps[i].Path = p.Path
 	}
 	return job.Run(), nil
+}
+
+// withReport returns the environment of a job with the setting that --report makes.
+func (j *jobFlags) withReport(environ []string) ([]string, error) {
+	if j.report == "" {
+		return environ, nil
+	}
+	dir, err := filepath.Abs(string(j.report)) // ranks may run in another folder
+	if err != nil {
+		return nil, err
+	}
+	environ = slices.DeleteFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, "GORUN_REPORT=") })
+	return append(environ, "GORUN_REPORT="+dir), nil
 }
 
 // checkSettings reads gorun's own settings, and warns of what has no effect in them and in those of each program (-x),

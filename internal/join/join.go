@@ -37,6 +37,16 @@ type Options struct {
 	Wrap func(rank int, d transport.Device) transport.Device
 	// Host lets tests say where each rank of RunLocal is, by any numbers. nil: all are on one host.
 	Host func(rank int) int
+	// Hooks are of package mpi, which calls them: a *mpi.Hooks, or nil.
+	Hooks any
+}
+
+// Report returns the folder that gets a report of the calls, or "".
+func Report(o Options) string {
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	return lookup(o.Environ, "GORUN_REPORT")
 }
 
 // config is Options without a nil in Environ and Log, and the settings.

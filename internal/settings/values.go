@@ -132,6 +132,10 @@ type Values struct {
 	// 0: such a message goes through pinned memory of the host.
 	CUDAShare bool `env:"GORUN_CUDA_SHARE" default:"1" of:"cuda" like:"UCX_TLS=^cuda_ipc"`
 
+	// The folder that gets a report of the calls of all ranks, report.json and trace.json, at the end of the job. Rank 0
+	// writes it, on its host. gorun --report sets it. It must be the same for all ranks.
+	Report string `env:"GORUN_REPORT"`
+
 	// The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.
 	Job string `env:"GORUN_JOB" of:"job"`
 
