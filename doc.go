@@ -35,6 +35,12 @@
 //
 // Main, Init, Finalize, Abort, RunLocal. Options: Option, WithLogger, WithEnviron.
 //
+// # Seeing the calls
+//
+// WithHooks and Hooks tell a program of each Call, before and after it, and of each request Completed. Its CallKind is
+// CallSend, CallRecv, CallSendrecv, CallProbe, CallWait, CallCollective, CallPut, CallGet, CallSync, CallCreate,
+// CallPrepare or CallOther.
+//
 // # Communicators and groups
 //
 // Comm, Self, Group, Range, Comparison (Ident, Congruent, Similar, Unequal). Topologies: Dims, Edge, Weights;
@@ -131,8 +137,8 @@
 //
 //	Owns:     the public names; argument checks; communicators
 //	May call: internal/agree, internal/coll, internal/window, rma (its modes of locks), pml, internal/join, collectives,
-//	          internal/layout, internal/reduce, internal/standstill, internal/report, internal/meminfo, internal/mpierr,
-//	          internal/ranks, internal/door (for device memory), accel (its buffers), transport (its errors and
-//	          interfaces)
+//	          internal/layout, internal/reduce, internal/standstill, internal/waits, internal/report, internal/meminfo,
+//	          internal/mpierr, internal/ranks, internal/door (for device memory), accel (its buffers), transport (its
+//	          errors and interfaces)
 //	Never:    run a schedule, touch a board, match a message, choose a protocol, know a concrete transport
 package mpi

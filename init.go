@@ -17,6 +17,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/standstill"
+	"github.com/gorun-mpi/mpi/internal/waits"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -86,6 +88,10 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	process.world = worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
 	process.member.Store(m)
+	names := process.world.group.Numbers.Describe
+	m.Answer(func(level int, dump string) []byte {
+		return standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump).Encode()
+	})
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
 	}

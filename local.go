@@ -43,7 +43,8 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	looker := standstill.New(engines, o.Log)
 	for rank, e := range engines {
 		wg.Go(func() {
-			looker.Enter(rank)
+			world := worldOf(e, rank, n, coll.NewSetup(e, coll.Settings(how)))
+			looker.Enter(rank, world.group.Numbers.Describe)
 			err := error(mpierr.New("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as "+
 				"by t.FailNow); a rank returns an error"))
 			defer func() {
@@ -54,7 +55,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 				others := slices.Concat(engines[:rank], engines[rank+1:])
 				pml.FailAll(others, mpierr.New("", ErrAborted, "rank %d has failed", rank))
 			}()
-			err = runRank(worldOf(e, rank, n, coll.NewSetup(e, coll.Settings(how))), o, body, bodies.Done, last)
+			err = runRank(world, o, body, bodies.Done, last)
 		})
 	}
 	wg.Wait()

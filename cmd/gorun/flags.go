@@ -58,8 +58,13 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&j.MergeStderr, "merge-stderr-to-stdout", false, "the standard error of a rank goes where its "+
 		"standard output goes, in order")
 	f.StringVar(&j.StdinFor, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
-	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a goroutine dump of every rank; "+
-		"exit code 124")
+	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a line of each rank that says what it "+
+		"waits for; exit code 124")
+	j.Stall.Limit = launcher.DefaultStall
+	f.Var((*stallFlag)(&j.Stall), "stall", "say what the ranks wait for when none has been able to move for so long; "+
+		"off; or abort: end the job too, with exit code 125")
+	f.Var((*named)(&j.Dump), "dump", "write the goroutines of each rank to rank.N.goroutines in the folder `DIR`, "+
+		"after --timeout or Ctrl-\\, or when no rank can move")
 	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
 	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; the first rank "+
 		"that failed gives the exit code")
@@ -116,7 +121,8 @@ func (s *seconds) String() string {
 	}
 	return shortTime(time.Duration(*s))
 }
-func (s *seconds) Type() string { return "TIME" }
+func (s *seconds) duration() time.Duration { return time.Duration(*s) }
+func (s *seconds) Type() string            { return "TIME" }
 
 // shortTime is a time as users type it: 2m, not 2m0s.
 func shortTime(d time.Duration) string {

@@ -401,6 +401,28 @@ func (m *Member) followDeaths(client deathSource) {
 	}
 }
 
+// Answer has answer called with what the launcher asks this rank, on a goroutine of its own, until the member is closed:
+// how much it wants to know, and a folder for the stacks of the goroutines. Launchers but gorun ask nothing.
+func (m *Member) Answer(answer func(level int, dump string) []byte) {
+	client, ok := m.client.(interface {
+		Questions() <-chan pmi.Question
+		Answer(id int, text []byte) error
+	})
+	if !ok {
+		return
+	}
+	go func() {
+		for {
+			select {
+			case <-m.ctx.Done():
+				return
+			case q := <-client.Questions():
+				client.Answer(q.ID, answer(q.Level, q.Dump))
+			}
+		}
+	}()
+}
+
 // Lost is closed when the launcher is gone, or its connection ends for another reason. nil: there is no launcher.
 func (m *Member) Lost() <-chan struct{} {
 	if m.client == nil {
