@@ -127,6 +127,9 @@ func (s *session) submit(r record) bool {
 		return false
 	}
 	d.taken(&s.requests, r)
+	if !d.tails.owing.Load() { // this rank may be armed, and Poll is not called before something wakes it
+		d.tails.owing.Store(true)
+	}
 	return true
 }
 

@@ -57,6 +57,34 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// A device gives the numbers of destroyed queue pairs anew: the table finds the session that has them now, also when it
+// has grown. It may be asked while queue pairs are destroyed.
+func TestNumbersAreGivenAnew(t *testing.T) {
+	tab := &table{}
+	numbers := func(qpn, serve uint32) *session {
+		s := &session{queuePairs: queuePairs{qpn: qpn, serveQPN: serve, serve: 1}}
+		tab = tab.with(s)
+		return s
+	}
+	old := numbers(10, 11)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		old.qp, old.serve = 0, 0 // as destroy does
+	}()
+	if tab.find(10) != old || tab.find(11) != old {
+		t.Error("a session is not found while its queue pairs are being destroyed")
+	}
+	<-done
+	a, b := numbers(11, 12), numbers(9, 10)
+	for i := range 100 {
+		if tab.find(11) != a || tab.find(12) != a || tab.find(9) != b || tab.find(10) != b {
+			t.Fatalf("with %d more, numbers that were given anew lead to another session", i)
+		}
+		numbers(uint32(1000+2*i), uint32(1001+2*i))
+	}
+}
+
 // A session costs the table the same however many there are, and Poll finds sessions meanwhile.
 func TestTableGrows(t *testing.T) {
 	const n, limit = 20000, 512 // bytes

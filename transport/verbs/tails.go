@@ -11,7 +11,7 @@ import (
 
 // tailWatch is what the goroutine of watchTails shares with the caller of Poll.
 type tailWatch struct {
-	owing  atomic.Bool // this rank is armed while the device has requests
+	owing  atomic.Bool // the device has, or may have, requests: what Arm or a later request has found
 	lookAt atomic.Bool // a look is due
 }
 

@@ -132,6 +132,31 @@ func TestTailWakes(t *testing.T) {
 	}
 }
 
+// A rank that computes, and so is armed, sends: it is woken to look after that too.
+func TestTailOfAnArmedRank(t *testing.T) {
+	watchdog(t)
+	a, b, ab, _ := slowDevices(t, "off")
+	woken := make(chan struct{}, 1)
+	for !a.Arm(transport.Urgent) {
+		a.poll()
+	}
+	a.facts.Wake[0].Notify(func(bool) {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	})
+	a.injected("lose")
+	send(t, ab, wire.Header{Kind: wire.Eager}, []byte("hello"))
+	select {
+	case <-woken:
+	case <-time.After(patience / 6):
+		t.Fatal("the rank is not woken, and its message is lost")
+	}
+	a.Disarm()
+	b.until("the message", func() bool { return len(b.in) > 0 }, a)
+}
+
 // A port may be down for as long as GORUN_PEER_TIMEOUT says: what was sent meanwhile arrives.
 func TestPortIsDownForLong(t *testing.T) {
 	needSoft(t)
