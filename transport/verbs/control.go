@@ -88,15 +88,30 @@ func (c *controlPlane) loop() {
 
 // sendOut sends what is in the outbox, as far as there is room. mu is held.
 func (c *controlPlane) sendOut() {
-	kept := c.outbox[:0]
-	for _, m := range c.outbox {
+	kept := sendInOrder(c.outbox, func(m *controlMessage) bool {
 		link := c.tcp.Link(m.peer)
-		if link == nil || !link.TrySend(&m.header, m.payload) {
-			kept = append(kept, m)
-		}
-	}
+		return link != nil && link.TrySend(&m.header, m.payload)
+	})
 	clear(c.outbox[len(kept):])
 	c.outbox = kept
+}
+
+// sendInOrder sends messages, and moves to the beginning of all what is kept: what send refuses, and what is for the same
+// peer behind that. A connection may be made between two calls of send, and a known that overtakes its hello is lost.
+func sendInOrder(all []controlMessage, send func(m *controlMessage) bool) (kept []controlMessage) {
+	var waits map[int]bool
+	kept = all[:0]
+	for _, m := range all {
+		if !waits[m.peer] && send(&m) {
+			continue
+		}
+		if waits == nil {
+			waits = map[int]bool{}
+		}
+		waits[m.peer] = true
+		kept = append(kept, m)
+	}
+	return kept
 }
 
 // onControl takes a packet of the control connections.

@@ -137,6 +137,10 @@ func (d *Device) onKnown(peer int) {
 		return
 	}
 	p, v := s.proof, &d.prover
+	if v.failed != nil { // nothing would tell the end of the WRITE
+		d.unreached(s, v.failed)
+		return
+	}
 	v.last++
 	p.number = v.last
 	v.proofs[p.number] = s
@@ -193,7 +197,8 @@ func (d *Device) onReady(peer int) {
 }
 
 // openProved opens a session whose paths are proved in both directions. If this side says so, the other has what it
-// needs to say so too: neither falls back alone. mu is held.
+// needs to say so too. Only a side that gives up between its ready and the peer's, since its device has failed or its time
+// is over, may find the peer open: there it is a failed peer then. mu is held.
 func (d *Device) openProved(s *session) {
 	if !s.proof.answered || !s.proof.ready {
 		return
