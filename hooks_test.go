@@ -233,7 +233,7 @@ func (t *tour) requests() {
 	t.call("Request.Cancel", func() { must(r.Cancel()) })
 	check(ok(r.Wait()).Cancelled, "not cancelled")
 	t.call("WaitAll", func() { must(WaitAll(nil, ready())) })
-	is(WaitAll(r, irecvOfNobody()), ErrRequest)
+	is(WaitAll(r, irecvOfNone()), ErrRequest)
 	t.call("WaitAllStatus", func() { same(ok(WaitAllStatus(ready()))[0].Bytes, 16) })
 	t.call("WaitAny", func() { i, _, err := WaitAny(nil, ready()); must(err); same(i, 1) })
 	t.call("WaitSome", func() { i, _, err := WaitSome(ready()); must(err); same(len(i), 1) })
@@ -273,8 +273,8 @@ func (t *tour) requests() {
 	must(p.Free())
 }
 
-// irecvOfNobody is a request that no call has returned.
-func irecvOfNobody() *Request { return new(Request) }
+// irecvOfNone is a request that no call has returned.
+func irecvOfNone() *Request { return new(Request) }
 
 // each makes a call in its three ways.
 func (t *tour) each(name, init string, block func() error, start, keep func() (*Request, error)) {

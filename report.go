@@ -30,8 +30,8 @@ func newReporter(world *Comm, dir string) *reporter {
 	return r
 }
 
-// hooks returns the hooks of the program, which may be nil, with those of the reporter inside: the time of a call is
-// without that of the program's hooks.
+// hooks returns the hooks of the program, which may be nil, with the reporter's inside: the time of a call does not
+// include the time of the program's hooks.
 func (r *reporter) hooks(o *Hooks) *Hooks {
 	before, after := func(k *Call) { k.began = r.record.Now() }, r.after
 	if o == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Of three ranks 0 and 1 do not reach each other over the fabric: what 1 sends to 0 is lost. Their messages go by tcp,
-// at both ends, those of the other pairs by verbs, and a job that does not know is right.
+// at both ends, the messages of the other pairs by verbs, and a job that does not know is right.
 func TestPairWithoutPath(t *testing.T) {
 	if inGuest() {
 		t.Skip("needs the software HCA, which can be told what to lose")

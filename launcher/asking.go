@@ -15,7 +15,7 @@ import (
 )
 
 // The supervisor asks the ranks what they do: for a user who wants to know (Ctrl-\, --timeout, gorun status), and to
-// find that no rank can move (--stall). The ranks of this host answer over their control sockets, those of others by
+// find that no rank can move (--stall). Ranks of this host answer over their control sockets, ranks of other hosts by
 // way of their agents.
 
 const (

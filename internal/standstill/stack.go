@@ -44,7 +44,7 @@ type stack struct {
 
 type stackFrame struct{ function, args, at string }
 
-// stacks are those of all goroutines, that of the caller first; nil: they are too long.
+// stacks are the stacks of all goroutines, the caller's first; nil: they are too long.
 func stacks() (all []stack) {
 	buf := make([]byte, 64<<10)
 	n := runtime.Stack(buf, true)

@@ -12,8 +12,8 @@ import (
 
 // The proof of a path. A port that is active need not reach a peer's: rails without routes between them, a filter on
 // UDP port 4791, another VLAN, or a switch with a smaller MTU lose everything, or what is long. The device says so when
-// it has tried often enough, which for a session is after GORUN_PEER_TIMEOUT, and then the peer has failed. So each side
-// first sends one WRITE as long as the MTU to the other, which answers, with less patience. A session is open when
+// it has tried often enough, which for a session is after GORUN_PEER_TIMEOUT, and then the peer has failed. So each
+// side first sends one WRITE as long as the MTU to the other, which answers, with less patience. A session is open when
 // both have an answer. Else it has failed at both ends, before either has sent a packet by it, and another transport
 // takes the pair.
 //
@@ -33,7 +33,7 @@ const (
 
 // prover proves the paths of a device. Guarded by Device.mu, but for sink and file, which do not change.
 type prover struct {
-	sink   slab                // from here probes come and here they land: nobody reads it
+	sink   slab                // from here probes come and here they land: no rank reads it
 	file   *os.File            // the channel of their completions
 	proofs map[uint64]*session // that have posted their WRITE, by its number
 	last   uint64              // number
@@ -197,8 +197,8 @@ func (d *Device) onReady(peer int) {
 }
 
 // openProved opens a session whose paths are proved in both directions. If this side says so, the other has what it
-// needs to say so too. Only a side that gives up between its ready and the peer's, since its device has failed or its time
-// is over, may find the peer open: there it is a failed peer then. mu is held.
+// needs to say so too. Only a side that gives up between its ready and the peer's, since its device has failed or its
+// time is over, may find the peer open: there it is a failed peer then. mu is held.
 func (d *Device) openProved(s *session) {
 	if !s.proof.answered || !s.proof.ready {
 		return
