@@ -27,7 +27,7 @@ func TestEveryNameIsInOneGroup(t *testing.T) {
 		}
 		listed := map[string]bool{}
 		for _, name := range regexp.MustCompile(`(\w+\.)?\b[A-Z]\w*`).FindAllString(body, -1) {
-			if exported[name] && !listed[name] { // Comm.Cart is none
+			if exported[name] && !listed[name] { // methods, such as Comm.Cart, are not listed
 				groups[name], listed[name] = append(groups[name], heading), true
 			}
 		}

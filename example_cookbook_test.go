@@ -185,7 +185,7 @@ func save(world *mpi.Comm, dir string, s state) error {
 	return nil
 }
 
-// load returns the state of the last checkpoint; the zero state if there is none.
+// load returns the state of the last checkpoint; before the first one, the zero state.
 func load(world *mpi.Comm, dir string) (s state, err error) {
 	step := -1
 	if world.Rank() == 0 {

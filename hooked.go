@@ -184,7 +184,7 @@ type standIn struct {
 	hookedRequest
 }
 
-// standIn returns the stand-in that r is; nil: it is none.
+// standIn returns the stand-in that r is; nil: r is the library's own request.
 func (r *Request) standIn() *standIn {
 	if r == nil || r.op != opStandIn {
 		return nil
@@ -345,7 +345,7 @@ func (s *standIn) free() error {
 	})
 }
 
-// result is that of a request of a set.
+// result is how a request of a set has ended.
 type result struct {
 	index  int
 	status Status

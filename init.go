@@ -27,7 +27,7 @@ import (
 var process struct {
 	mu     sync.Mutex // held by Init and Finalize, which may take as long as other ranks work
 	world  *Comm      // guarded by mu; without hooks
-	hooks  *hooked    // guarded by mu; nil: there are none
+	hooks  *hooked    // guarded by mu; nil: the program has no hooks
 	report *reporter  // guarded by mu; nil: no report is asked for
 
 	// Read without mu by what must not wait for them.

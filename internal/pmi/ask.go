@@ -10,8 +10,8 @@ import (
 //
 //	cmd=gorun_ask id=N level=N dump=FOLDER
 //
-// at any time, between replies. The folder is in base64url, and left out if there is none. The rank answers, when it
-// can, by a line that has no reply:
+// at any time, between replies. The folder is in base64url, and left out where no dump is wanted. The rank answers,
+// when it can, by a line that has no reply:
 //
 //	cmd=gorun_state id=N text=TEXT
 //
@@ -31,7 +31,7 @@ type Question struct {
 	Dump  string // a folder; "": none
 }
 
-// Answer is that of a rank to a question.
+// Answer is what a rank answers to a question.
 type Answer struct {
 	Rank, ID int
 	Text     []byte
