@@ -15,6 +15,7 @@ GOTESTSUM = bin/gotestsum-v1.13.0
 # make vet has looked at the code, and stacks need no DWARF. Compilers that collect less garbage take a fifth less time.
 GOTEST    = $(GOTESTSUM) --format pkgname -- -count=1 -vet=off -ldflags=-w '-toolexec=env GOGC=400' -timeout $(TIMEOUT)
 LINTER    = bin/golangci-lint-v2.5.0
+APIDIFF   = bin/apidiff-v0.0.0-20261113113407-e3970619a1a4
 
 # No test may be skipped for want of a package that the target has installed. Other packages decide by themselves: a test
 # that needs one runs where the package happens to be here, and is skipped where it is not.
@@ -47,7 +48,7 @@ endif
 .DEFAULT_GOAL = build
 .PHONY: build help test bare verify deps deps-verify vet cross arm64 unit e2e peers examples race guard guard-rewrite fuzz stress \
 	hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu bench compare compare-quick softhca \
-	softcuda clean
+	softcuda clean api api-baseline release
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -58,13 +59,13 @@ help:            ## what make can do
 test: deps       ## what a change must pass
 	@# Two parts at a time, the longest first: while tests of one sleep, the other has the cores. By the time of vet
 	@# most of what it needs is compiled.
-	$(MAKE) -j2 --keep-going --no-print-directory SHORT=-short race unit guard verbs vet
+	$(MAKE) -j2 --keep-going --no-print-directory SHORT=-short race unit guard verbs vet api
 
 bare:            ## README's two commands in a fresh Debian root, as CI runs them; BARE='make verify' runs that there
 	scripts/bare $(BARE)
 
 verify: deps-verify  ## all there is: forty minutes
-	$(MAKE) --keep-going --no-print-directory vet cross arm64 unit guard race verbs ucx fuzz stress hosts k8s rdma
+	$(MAKE) --keep-going --no-print-directory vet api cross arm64 unit guard race verbs ucx fuzz stress hosts k8s rdma
 
 deps:            ## installs the Debian packages of make test as root, names them otherwise
 	scripts/deps test
@@ -105,7 +106,7 @@ arm64: $(GOTESTSUM)  ## pure packages, the engine and package mpi on arm64, whic
 	$(ARM64) -run '$(ARM64_MPI)' .
 endif
 
-unit: $(GOTESTSUM)  ## the tests of all packages, but for what has a part of its own below
+unit: $(GOTESTSUM) $(APIDIFF)  ## the tests of all packages, but for what has a part of its own below
 	$(GOTEST) $(SHORT) -skip '^TestHosts' $(UNIT)
 ifneq ($(and $(SHORT),$(GCC)),)
 	@# Tests that prove less under the race detector.
@@ -204,6 +205,15 @@ rdma: $(GOTESTSUM)  ## in guests with soft-RoCE; the first time it downloads 107
 lint: $(LINTER)  ## the linters of .golangci.yml
 	$(LINTER) run ./...
 
+api: $(APIDIFF)  ## the API compared with that of the last release: no incompatible change
+	GOGC=400 scripts/api $(APIDIFF)
+
+api-baseline: $(APIDIFF)  ## records the API, before a release
+	scripts/api $(APIDIFF) write
+
+release:         ## bin/release: static binaries of gorun, a bill of materials, the container image, checksums
+	$(GO) run ./internal/tools/release -o bin/release
+
 pauses:          ## tests whose every statement may be held up: make pauses PKG=./pml; an hour for all of them
 	$(GO) run ./internal/tools/pauses $(PKG)
 
@@ -249,6 +259,10 @@ clean:           ## removes bin/
 $(GOTESTSUM):
 	GOGC=400 GOBIN=$(CURDIR)/bin $(GO) install gotest.tools/gotestsum@$(subst bin/gotestsum-,,$@)
 	mv bin/gotestsum $@
+
+$(APIDIFF):
+	GOGC=400 GOBIN=$(CURDIR)/bin $(GO) install golang.org/x/exp/cmd/apidiff@$(subst bin/apidiff-,,$@)
+	mv bin/apidiff $@
 
 $(LINTER):  # takes a few minutes
 	GOBIN=$(CURDIR)/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(subst bin/golangci-lint-,,$@)

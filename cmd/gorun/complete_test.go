@@ -83,6 +83,12 @@ func TestVersionSaysWhatWasBuilt(t *testing.T) {
 	if got := call(t, "version"); !strings.Contains(got.out, "\nmodule github.com/gorun-mpi/mpi ") {
 		t.Errorf("%+v", got)
 	}
+	release = "v9.9.9"
+	defer func() { release = "" }()
+	if got := call(t, "version"); !strings.HasPrefix(got.out, "gorun v9.9.9") ||
+		!strings.Contains(got.out, "\nmodule github.com/gorun-mpi/mpi v9.9.9\n") {
+		t.Errorf("of a release: %+v", got)
+	}
 }
 
 // gorun info --collectives --json is the table.

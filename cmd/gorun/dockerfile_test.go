@@ -34,7 +34,8 @@ func dockerfile(t *testing.T, root string) (all []instruction) {
 }
 
 // What the Dockerfile copies is there, its Go is new enough, and what it runs makes static programs, which are at the
-// place of its entry point in the image, for the account that manifests name. Docker itself is not run.
+// place of its entry point in the image, for the account that manifests name, and know their version. Docker itself is
+// not run.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	mod, err := proc.CheckoutFile("go.mod")
@@ -103,7 +104,7 @@ func TestDockerfile(t *testing.T) {
 	}
 	out := t.TempDir()
 	c := exec.Command("sh", "-c", strings.Replace(build, made, out+"/", 1))
-	c.Dir, c.Env = root, append(append(os.Environ(), "GOFLAGS=-buildvcs=false"), env...)
+	c.Dir, c.Env = root, append(append(os.Environ(), env...), "VERSION=v9.9.9")
 	if said, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, said)
 	}
@@ -121,6 +122,10 @@ func TestDockerfile(t *testing.T) {
 	}
 	run := exec.Command(filepath.Join(out, "gorun"), "-n", "2", filepath.Join(out, "pi"))
 	if said, err := run.CombinedOutput(); err != nil || !strings.Contains(string(said), "3.14") {
+		t.Errorf("%v: %s", err, said)
+	}
+	said, err := exec.Command(filepath.Join(out, "gorun"), "version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(said), "gorun v9.9.9 ") {
 		t.Errorf("%v: %s", err, said)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -68,13 +69,14 @@ func wrap(text string, cols int, prefix string) string {
 	return b.String()
 }
 
+// release is the version that make release builds; internal/tools/release has the linker set it.
+var release string
+
 // version is what was built: a release, or a commit.
 func version() string {
-	v, commit := "(devel)", ""
+	v, commit := cmp.Or(release, "(devel)"), ""
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			v = info.Main.Version
-		}
+		v = cmp.Or(release, info.Main.Version, v)
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" && len(s.Value) >= 12 && !strings.Contains(v, s.Value[:12]) {
 				commit = " commit " + s.Value[:12]

@@ -36,7 +36,7 @@ func builtFrom(info *debug.BuildInfo) string {
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	text := fmt.Sprintf("module %s %s\n", info.Main.Path, cmp.Or(info.Main.Version, "(devel)"))
+	text := fmt.Sprintf("module %s %s\n", info.Main.Path, cmp.Or(release, info.Main.Version, "(devel)"))
 	if r := settings["vcs.revision"]; r != "" {
 		text += "revision " + r
 		if at := settings["vcs.time"]; at != "" {
