@@ -4,12 +4,16 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime/pprof"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
@@ -48,6 +52,65 @@ func Example_cookbookHalo() {
 		return nil
 	})
 	// Output: [[5] [10] [15] [20]]
+}
+
+// shareConfig gives every rank the configuration of rank 0.
+func shareConfig(world *mpi.Comm, c config) (config, error) {
+	return mpi.BcastObject(world, c, 0)
+}
+
+// gatherNames gives rank 0 the names of all ranks, in the order of the ranks, and the other ranks nil.
+func gatherNames(world *mpi.Comm, name string) ([]string, error) {
+	return mpi.GatherObjects(world, name, 0)
+}
+
+// exchangeEdges exchanges an edge with each of four neighbours, up, down, left and right: eight requests.
+func exchangeEdges(grid *mpi.Comm, neighbours [4]int, in, out [4][]float64) error {
+	var s mpi.Set
+	for i, rank := range neighbours {
+		s.Add(mpi.Irecv(grid, in[i], rank, i))
+		s.Add(mpi.Isend(grid, out[i], rank, i^1)) // my upper edge is the neighbour's lower one
+	}
+	return s.Wait()
+}
+
+func Example_cookbookOneLine() {
+	run(4, func(world *mpi.Comm) error {
+		c, err := shareConfig(world, config{Name: fmt.Sprint("of rank ", world.Rank())})
+		if err != nil {
+			return err
+		}
+		names, err := gatherNames(world, fmt.Sprint("node", 7+world.Rank()))
+		if err != nil {
+			return err
+		}
+		grid, err := world.Cart([]int{2, 2}, []bool{true, true}, false)
+		if err != nil {
+			return err
+		}
+		var neighbours [4]int
+		var in, out [4][]float64
+		for dim := range 2 {
+			if neighbours[2*dim], neighbours[2*dim+1], err = grid.Shift(dim, 1); err != nil {
+				return err
+			}
+		}
+		for i := range in { // edge i of rank r is 10r + i
+			in[i], out[i] = make([]float64, 1), []float64{float64(10*grid.Rank() + i)}
+		}
+		if err := exchangeEdges(grid, neighbours, in, out); err != nil {
+			return err
+		}
+		counts, err := mpi.GatherValues(world, len(names), 0)
+		if world.Rank() == 0 {
+			fmt.Println(c.Name, names, counts)
+			fmt.Println(neighbours, in)
+		}
+		return err
+	})
+	// Output:
+	// of rank 0 [node7 node8 node9 node10] [4 0 0 0]
+	// [2 2 1 1] [[21] [20] [13] [12]]
 }
 
 type config struct {
@@ -89,22 +152,6 @@ func Example_cookbookConfig() {
 		return nil
 	})
 	// Output: {heat 100 [64 64]} no such file
-}
-
-// printHosts prints at rank 0 where each rank runs.
-func printHosts(world *mpi.Comm, host string) error {
-	hosts, err := mpi.GatherObjects(world, host, 0)
-	for rank, h := range hosts { // which only rank 0 has
-		fmt.Println("rank", rank, "on", h)
-	}
-	return err
-}
-
-func Example_cookbookStrings() {
-	run(2, func(world *mpi.Comm) error { return printHosts(world, fmt.Sprint("node", 7+world.Rank())) })
-	// Output:
-	// rank 0 on node7
-	// rank 1 on node8
 }
 
 // farm does the tasks 0 to n-1. Rank 0 hands them out; do is called at the other ranks. Rank 0 gets the results.
@@ -161,6 +208,143 @@ func Example_cookbookFarm() {
 		return err
 	})
 	// Output: [0 1 4 9 16 25]
+}
+
+// putEdges writes the outermost rows of this rank's block into its neighbours' halos. The window has the block, in rows
+// of so many elements, with a row more at each side; all ranks have blocks of one size.
+func putEdges(world *mpi.Comm, win *mpi.Win[float64], width int) error {
+	up, down := world.Rank()-1, world.Rank()+1
+	if up < 0 {
+		up = mpi.ProcNull
+	}
+	if down == world.Size() {
+		down = mpi.ProcNull
+	}
+	block := win.Local()
+	halo := len(block) - width // where the lower halo begins
+	return errors.Join(
+		win.Fence(), // the neighbours have read their halos
+		win.Put(block[width:2*width], up, int64(halo)),
+		win.Put(block[halo-width:halo], down, 0),
+		win.Fence(), // the rows are there
+	)
+}
+
+func Example_cookbookPut() {
+	run(3, func(world *mpi.Comm) error {
+		const width = 2
+		win, err := mpi.WinAlloc[float64](world, 4*width)
+		if err != nil {
+			return err
+		}
+		for i := range win.Local() {
+			win.Local()[i] = float64(10*world.Rank() + i/width)
+		}
+		err = putEdges(world, win, width)
+		if world.Rank() == 1 {
+			fmt.Println(win.Local())
+		}
+		return errors.Join(err, win.Free())
+	})
+	// Output: [2 2 11 11 12 12 21 21]
+}
+
+// takeTasks calls do with the tasks 0 to n-1, each at one rank, which takes the next task when it is free.
+func takeTasks(world *mpi.Comm, n int64, do func(task int64)) error {
+	own := 0 // elements of the window at this rank
+	if world.Rank() == 0 {
+		own = 1
+	}
+	counter, err := mpi.WinAlloc[int64](world, own)
+	if err != nil {
+		return err
+	}
+	if err := counter.LockAll(); err != nil {
+		return err
+	}
+	for {
+		task, err := counter.FetchOp(mpi.Sum, 1, 0, 0) // 1 to element 0 of rank 0
+		if err != nil {
+			return err
+		}
+		if task >= n {
+			break
+		}
+		do(task)
+	}
+	return errors.Join(counter.UnlockAll(), counter.Free())
+}
+
+func Example_cookbookTasks() {
+	var done [10]atomic.Int32
+	run(3, func(world *mpi.Comm) error {
+		return takeTasks(world, 10, func(task int64) { done[task].Add(1) })
+	})
+	for task := range done {
+		fmt.Print(done[task].Load(), " ")
+	}
+	// Output: 1 1 1 1 1 1 1 1 1 1
+}
+
+// table has elements at each rank, which every rank reads and changes.
+type table struct {
+	win *mpi.Win[int64]
+	per int // elements at each rank
+}
+
+func newTable(world *mpi.Comm, per int) (table, error) {
+	win, err := mpi.WinAlloc[int64](world, per)
+	return table{win, per}, err
+}
+
+// update replaces element i by what change makes of it.
+func (t table) update(i int, change func(int64) int64) error {
+	rank, at := i/t.per, int64(i%t.per)
+	if err := t.win.Lock(rank, mpi.Exclusive); err != nil {
+		return err
+	}
+	element := make([]int64, 1)
+	err := errors.Join(t.win.Get(element, rank, at), t.win.Flush(rank))
+	if err == nil {
+		element[0] = change(element[0])
+		err = t.win.Put(element, rank, at)
+	}
+	return errors.Join(err, t.win.Unlock(rank))
+}
+
+func (t table) read(i int) (int64, error) {
+	rank, element := i/t.per, make([]int64, 1)
+	if err := t.win.Lock(rank, mpi.Shared); err != nil {
+		return 0, err
+	}
+	err := errors.Join(t.win.Get(element, rank, int64(i%t.per)), t.win.Unlock(rank))
+	return element[0], err
+}
+
+func Example_cookbookTable() {
+	run(3, func(world *mpi.Comm) error {
+		t, err := newTable(world, 2)
+		if err != nil {
+			return err
+		}
+		for i := range 6 {
+			if err := t.update(i, func(n int64) int64 { return n + int64(i) }); err != nil {
+				return err
+			}
+		}
+		if err := mpi.Barrier(world); err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			last, err := t.read(5)
+			if err != nil {
+				return err
+			}
+			fmt.Println("element 5 is", last)
+		}
+		return t.win.Free()
+	})
+	// Output: element 5 is 15
 }
 
 type state struct {
@@ -302,7 +486,8 @@ func TestTotal(t *testing.T) {
 	}
 }
 
-// TestCookbook finds each piece of Go code of docs/cookbook.md in this file.
+// TestCookbook finds each piece of Go code of docs/cookbook.md in this file. A configuration and strings take a line,
+// and an exchange with eight requests nine lines at most.
 func TestCookbook(t *testing.T) {
 	page, err := os.ReadFile("docs/cookbook.md")
 	if err != nil {
@@ -318,7 +503,26 @@ func TestCookbook(t *testing.T) {
 			t.Errorf("this code of docs/cookbook.md is not in example_cookbook_test.go, which runs it:\n%s", p[1])
 		}
 	}
-	if len(pieces) < 7 {
+	if len(pieces) < 10 {
 		t.Errorf("docs/cookbook.md has %d pieces of Go code", len(pieces))
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "", code, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goals := map[string]int{"shareConfig": 1, "gatherNames": 1, "exchangeEdges": 9}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || goals[f.Name.Name] == 0 {
+			continue
+		}
+		body := strings.TrimSpace(string(code[f.Body.Lbrace : f.Body.Rbrace-1]))
+		if n := strings.Count(body, "\n") + 1; n > goals[f.Name.Name] {
+			t.Errorf("%s has %d lines, of at most %d:\n%s", f.Name.Name, n, goals[f.Name.Name], body)
+		}
+		delete(goals, f.Name.Name)
+	}
+	if len(goals) > 0 {
+		t.Errorf("there is no function for %v", goals)
 	}
 }
