@@ -359,6 +359,9 @@ func TestTextsForPeople(t *testing.T) {
 		half, err := w.Split(me, 0)
 		check(err == nil, "%v", err)
 		is(half, half.Name()+" (rank 0 of 1)")
+		is(half.Group(), fmt.Sprintf("[%d]", me))
+		is(w.Group(), "[0-1]")
+		is((*Group)(nil), "no group")
 		check(half.Free() == nil, "Free")
 	})
 }
