@@ -36,7 +36,7 @@ func project(t *testing.T, changelog string) string {
 		"go.mod":            "module example.org/gorun\n\ngo 1.26.0\n",
 		"LICENSE":           "a licence\n",
 		"CHANGELOG.md":      changelog,
-		"cmd/gorun/main.go": "package main\n\nvar release string\n\nfunc main() { println(release) }\n",
+		"cmd/gorun/main.go": "package main\n\nimport _ \"net\"\n\nvar release string\n\nfunc main() { println(release) }\n",
 	} {
 		write(t, filepath.Join(dir, name), text, 0o666)
 	}
@@ -90,6 +90,7 @@ func targets() []target {
 // binary is static and knows its version, and the image is the one that docker has built of that version.
 func TestRelease(t *testing.T) {
 	log := docker(t)
+	t.Setenv("CGO_ENABLED", "1") // with which net needs a library
 	var outs []string
 	for range 2 {
 		dir := project(t, announced)
