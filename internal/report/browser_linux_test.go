@@ -257,7 +257,9 @@ func (b *browser) rows(id string) (rows []map[string]string) {
 func (b *browser) notBlank(charts int) {
 	b.t.Helper()
 	got := b.eval(`JSON.stringify([...document.querySelectorAll("canvas")].map(c => {
-		const d = new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer);
+		const copy = new OffscreenCanvas(c.width, c.height).getContext("2d", {willReadFrequently: true});
+		copy.drawImage(c, 0, 0);
+		const d = new Uint32Array(copy.getImageData(0, 0, c.width, c.height).data.buffer);
 		return [c.parentElement.id, new Set(d).size];
 	}).filter(([id, n], i, all) => n < 4 || all.length !== ` + fmt.Sprint(charts) + `))`)
 	if got != "[]" {

@@ -162,10 +162,12 @@ func (m *Merged) say(g *waitGroup) string {
 
 func (m *Merged) siteInWords(at int) string {
 	s := &m.Report.Sites[at]
+	op, file := s.Op, filepath.Base(s.File)
+	shorten(60, &op, &file)
 	if s.File == "" {
-		return s.Op
+		return op
 	}
-	return fmt.Sprintf("%s at %s:%d", s.Op, filepath.Base(s.File), s.Line)
+	return fmt.Sprintf("%s at %s:%d", op, file, s.Line)
 }
 
 // ranksInWords is "Rank 3", "Ranks 0–2 and 5", "Ranks 0, 2, 4, 6 and 13 others". Ranks are in order.

@@ -60,7 +60,7 @@ func (p *Part) check(rank, size int) error {
 			if f.Peer < 0 || f.Peer >= size || f.Messages < 0 || f.Bytes < 0 {
 				return fmt.Errorf("rank %d: it has sent to rank %d of %d", rank, f.Peer, size)
 			}
-			shorten(&f.Via)
+			shorten(longestName, &f.Via)
 		}
 	}
 	for i := range p.Sites {
@@ -68,20 +68,20 @@ func (p *Part) check(rank, size int) error {
 		if min(s.Calls, s.Bytes, s.Time, s.Longest) < 0 {
 			return fmt.Errorf("rank %d: a line of the program with sums that cannot be", rank)
 		}
-		shorten(&s.Op, &s.Kind, &s.Func, &s.File)
+		shorten(longestName, &s.Op, &s.Kind, &s.Func, &s.File)
 	}
 	for i := range p.Algorithms {
-		shorten(&p.Algorithms[i].Op, &p.Algorithms[i].Names)
+		shorten(longestName, &p.Algorithms[i].Op, &p.Algorithms[i].Names)
 	}
-	shorten(&p.Host, &p.Transport, &p.Program)
+	shorten(longestName, &p.Host, &p.Transport, &p.Program)
 	return nil
 }
 
-// shorten cuts names to longestName.
-func shorten(names ...*string) {
+// shorten cuts names to so many bytes.
+func shorten(most int, names ...*string) {
 	for _, s := range names {
-		if len(*s) > longestName {
-			*s = strings.ToValidUTF8((*s)[:longestName], "") + "…"
+		if len(*s) > most {
+			*s = strings.ToValidUTF8((*s)[:most], "") + "…"
 		}
 	}
 }
@@ -223,20 +223,18 @@ func (s *SiteRow) add(o SiteRow) {
 func (m *Merged) sumFlows() {
 	cells := map[[2]int]Cell{}
 	transports := map[string]TransportRow{}
-	pairs := map[string]map[[2]int]bool{}
 	add := func(from, to int, f Flow) {
 		k := [2]int{from, to}
-		c := cells[k]
+		c, more := cells[k]
 		cells[k] = Cell{from, to, c.Messages + f.Messages, c.Bytes + f.Bytes}
 		t, known := transports[f.Via]
 		if !known && len(transports) == mostTransports {
 			return
 		}
-		if pairs[f.Via] == nil {
-			pairs[f.Via] = map[[2]int]bool{}
+		if !more {
+			t.Pairs++
 		}
-		pairs[f.Via][k] = true
-		transports[f.Via] = TransportRow{f.Via, len(pairs[f.Via]), t.Messages + f.Messages, t.Bytes + f.Bytes}
+		transports[f.Via] = TransportRow{f.Via, t.Pairs, t.Messages + f.Messages, t.Bytes + f.Bytes}
 	}
 	for rank, p := range m.parts {
 		for _, f := range p.Out {

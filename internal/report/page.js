@@ -166,8 +166,9 @@
 		return s ? s + "…" : "";
 	}
 
-	function steps(max, binary) {
-		const raw = Math.max(max, 1e-9) / 4;
+	// steps is the distance of the marks of an axis, of which there are about so many.
+	function steps(long, marks, binary) {
+		const raw = Math.max(long, 1e-9) / marks;
 		if (binary) return 2 ** Math.ceil(Math.log2(raw));
 		const p = 10 ** Math.floor(Math.log10(raw));
 		return [1, 2, 5, 10].find(k => k * p >= raw * 0.999) * p;
@@ -211,7 +212,7 @@
 			$(range).textContent = per > 1 ? "There are more ranks than bars: each bar is the mean of " + per +
 				" ranks, and the thin line above it their highest." : "";
 			const high = h - top - bottom, y = v => top + high - v / top1 * high, each = width / groups;
-			const step = steps(top1, binary);
+			const step = steps(top1, binary ? 4 : 6, binary);
 			c.strokeStyle = colour("line");
 			for (let v = 0; v <= top1 * 1.001; v += step) {
 				c.beginPath();
@@ -220,7 +221,7 @@
 				c.stroke();
 				text(c, format(v), left - 8, y(v), "right");
 			}
-			const bar = each > 4 ? Math.min(each * 0.8, 48) : each;
+			const bar = each > 8 ? Math.min(each * 0.8, 48) : each;
 			for (let k = 0; k < groups; k++) {
 				const g = group(k), x = left + each * (k + 0.5) - bar / 2;
 				let from = 0;
@@ -237,9 +238,9 @@
 			}
 			const skip = Math.max(1, Math.ceil(groups * 44 / width));
 			for (let k = 0; k < groups; k += skip) {
-				text(c, String(k * per), left + each * (k + 0.5), h - bottom + 12, "center");
+				text(c, String(k * per), left + each * (k + 0.5), h - bottom + 15, "center");
 			}
-			text(c, "rank", left - 8, h - bottom + 12, "right");
+			text(c, "rank", left - 8, h - bottom + 15, "right");
 			for (const run of named ? runs : []) {
 				const a = left + run.begin / per * each, b = left + run.end / per * each;
 				if (run.begin > 0) {
@@ -621,7 +622,8 @@
 			}
 			const step = Math.ceil(seen.length / 1500) || 1;
 			c.strokeStyle = c.fillStyle = colour("arrow");
-			c.globalAlpha = seen.length / step > 300 ? 0.25 : 0.6;
+			const few = seen.length / step <= 150;
+			c.globalAlpha = few ? 0.7 : 0.3;
 			for (let i = 0; i < seen.length; i += step) {
 				const k = seen[i], x = xOf(arrows[k + 2]), end = xOf(arrows[k + 2] + arrows[k + 3]);
 				const down = arrows[k + 1] > arrows[k];
@@ -631,7 +633,7 @@
 				c.moveTo(x, y);
 				c.lineTo(end, to);
 				c.stroke();
-				if (seen.length / step <= 300) {
+				if (few) {
 					const angle = Math.atan2(to - y, end - x);
 					c.beginPath();
 					c.moveTo(end, to);
@@ -645,7 +647,7 @@
 		}
 
 		function drawAxis(c, h) {
-			const long = view.to - view.from, step = steps(long * 4 / Math.max(2, width / 110), false);
+			const long = view.to - view.from, step = steps(long, Math.max(2, width / 90), false);
 			let [size, name] = timeUnits[0];
 			for (const [s, n] of timeUnits) if (view.to >= s) [size, name] = [s, n];
 			const places = Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9));

@@ -106,12 +106,16 @@ func TestLongNames(t *testing.T) {
 // are more than a report has.
 func crowd(n int) []*Part {
 	var parts []*Part
+	var sites []Site
+	for line := range 2 * mostSites {
+		sites = append(sites, Site{Op: "Send", Kind: "send", Func: "example.org/program/solver.(*block).exchange",
+			File: "/home/user/program/solver/exchange.go", Line: line, Calls: 2, Bytes: 16, Time: int64(line)})
+	}
 	for rank := range n {
 		p := &Part{Rank: rank, Size: n, Host: fmt.Sprintf("host-%d", rank%16), Transport: "shm+tcp", End: 1e9,
-			Calls: 5000, InCalls: 4e8, Unkept: 4000, CPU: 9e8, Memory: 1 << 30}
-		for line := range 2 * mostSites {
-			p.Sites = append(p.Sites, Site{Op: "Send", Kind: "send", Func: "example.org/program/solver.(*block).exchange",
-				File: "/home/user/program/solver/exchange.go", Line: line, Calls: 2, Bytes: 16, Time: int64(line)})
+			Calls: 5000, InCalls: 4e8, Unkept: 4000, CPU: 9e8, Memory: 1 << 30, Program: "crowd", Sites: sites}
+		for i := range p.Sizes {
+			p.Sizes[i] = int64(i)
 		}
 		for i := range roomOf(n) {
 			begin := int64(i)*1_900_000 + int64(rank)

@@ -12,7 +12,7 @@ import (
 // 0 then 300 ns for rank 1 in a collective call.
 func two() []*Part {
 	const hour = 3600_000_000_000
-	timeOf := map[string]int64{"Send": 100, "Recv": 700, "Barrier": 400}
+	timeOf := map[string]int64{"Send": 100, "Recv": 700, "Barrier": 300}
 	site := func(op, kind string) Site {
 		return Site{Op: op, Kind: kind, Func: "main.main", File: "a.go", Line: 7, Calls: 1, Time: timeOf[op]}
 	}
