@@ -29,10 +29,12 @@ func (m *Merged) findings() []string {
 			busiest = rank
 		}
 	}
-	if m.Report.Imbalance >= uneven && float64(computing) >= worthSaying*float64(total) {
+	n := max(1, int64(len(m.parts))) // the others could save what the busiest computes beyond the mean
+	if gain := m.Report.Ranks[busiest].Computing - computing/n; m.Report.Imbalance >= uneven &&
+		float64(gain) >= worthSaying*float64(total/n) {
 		found = append(found, fmt.Sprintf("Rank %d computes %.1f times as long as the mean (%s; the mean is %s). "+
 			"Give a part of its work to other ranks.", busiest, m.Report.Imbalance,
-			spoken(m.Report.Ranks[busiest].Computing), spoken(computing/int64(len(m.parts)))))
+			spoken(m.Report.Ranks[busiest].Computing), spoken(computing/n)))
 	}
 	var messages, short int64
 	for _, s := range m.Report.Sizes {

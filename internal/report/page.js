@@ -308,10 +308,10 @@
 		{ head: "calls", number: true, of: s => s.calls, show: s => count(s.calls) },
 		{ head: "bytes", number: true, of: s => s.bytes, show: s => bytes(s.bytes) },
 		{ head: "time", number: true, of: s => s.time, show: s => time(s.time) },
-		{ head: "of all calls", number: true, of: s => s.time / (all.inCalls || 1),
+		{ head: "of calls", number: true, of: s => s.time / (all.inCalls || 1),
 			show: s => percent(s.time, all.inCalls), hint: () => "of the time in all calls" },
 		{ head: "waiting", number: true, of: s => s.waiting, show: s => time(s.waiting) },
-		{ head: "waiting, moving", of: s => s.waiting / (s.time || 1), show: s => {
+		{ head: "waiting, rest", of: s => s.waiting / (s.time || 1), show: s => {
 			const box = el("span", undefined, "parts"), part = el("b");
 			part.style.width = Math.min(100, 100 * s.waiting / (s.time || 1)) + "%";
 			box.append(part);
