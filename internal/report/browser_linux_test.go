@@ -162,10 +162,10 @@ func (b *browser) resize(width int) {
 		"deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
-// drawn waits for two frames: in the first the charts learn their widths.
+// drawn waits for three frames: in the first the charts learn their widths, and in the second they are drawn.
 func (b *browser) drawn() {
 	b.t.Helper()
-	b.eval("new Promise(f => requestAnimationFrame(() => requestAnimationFrame(() => f(1))))")
+	b.eval("new Promise(f => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => f(1)))))")
 }
 
 // scheme makes the user one who prefers dark, or light.
@@ -234,6 +234,11 @@ func (b *browser) quiet() {
 	b.t.Helper()
 	for _, c := range b.complaints {
 		b.t.Errorf("%.600s", c)
+	}
+	for line := range strings.Lines(b.log.String()) { // some messages of the console come here only
+		if strings.Contains(line, ":CONSOLE") {
+			b.t.Error(line)
+		}
 	}
 }
 
