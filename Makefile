@@ -46,9 +46,9 @@ export GOFLAGS := $(shell $(GO) env GOFLAGS) -tags=$(NOCGO)
 endif
 
 .DEFAULT_GOAL = build
-.PHONY: build help test bare verify deps deps-verify vet cross arm64 unit e2e peers examples race guard guard-rewrite fuzz stress \
-	hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu bench compare compare-quick softhca \
-	softcuda clean api api-baseline release
+.PHONY: build help test bare verify deps deps-verify vet cross arm64 unit e2e peers page examples race guard \
+	guard-rewrite fuzz stress hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu bench \
+	compare compare-quick softhca softcuda clean api api-baseline release
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -70,7 +70,7 @@ verify: deps-verify  ## all there is: forty minutes
 deps:            ## installs the Debian packages of make test as root, names them otherwise
 	scripts/deps test
 
-deps-verify:     ## the same for make verify: Open MPI, MPICH, Slurm, QEMU
+deps-verify:     ## the same for make verify: Open MPI, MPICH, Slurm, QEMU, Chromium
 	scripts/deps verify
 
 vet: export GOGC = 400
@@ -120,6 +120,9 @@ e2e: $(GOTESTSUM)  ## of unit: jobs of processes
 
 peers: $(GOTESTSUM)  ## of unit: what is compared with Open MPI and MPICH
 	$(GOTEST) $(SHORT) ./benchmarks/... ./internal/pmi
+
+page: $(GOTESTSUM)  ## of unit: the page of a report in Chromium; its pictures go to bin/page
+	$(GOTEST) $(SHORT) -run '^TestBrowser' ./internal/report -args -shots $(CURDIR)/bin/page
 
 examples: $(GOTESTSUM)  ## of unit: the programs to begin from
 	$(GOTEST) $(SHORT) ./examples/...

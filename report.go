@@ -109,7 +109,7 @@ func (r *reporter) gather() {
 		if r.own != nil { // each rank takes part, also one that has failed: the others wait for it
 			end, failed := r.align(1)
 			r.record.SetOffsets(r.begin, end)
-			part, wrong := r.record.Part().Encode()
+			part, wrong := r.part().Encode()
 			var lost error
 			all, lost = GatherAlloc(r.own, part, 0)
 			err = errors.Join(err, failed, wrong, lost)
@@ -124,6 +124,21 @@ func (r *reporter) gather() {
 			fmt.Fprintf(os.Stderr, "mpi: rank 0: no report in %s: %v\n", r.dir, err)
 		}
 	})
+}
+
+// part returns what this rank sends to rank 0: the record, with the transports and algorithms, which no hook sees.
+func (r *reporter) part() *report.Part {
+	p, g := r.record.Part(), &r.own.group
+	for _, flows := range [][]report.Flow{p.Out, p.In} {
+		for i := range flows {
+			flows[i].Via = g.Engine.TransportTo(flows[i].Peer)
+		}
+	}
+	for _, c := range g.Setup.Chosen() {
+		p.Algorithms = append(p.Algorithms, report.Algorithm{Op: c.Operation.String(), Names: c.Algorithms,
+			Least: c.Least, Most: c.Most})
+	}
+	return p
 }
 
 func (r *reporter) write(all [][]byte) error {

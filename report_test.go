@@ -94,6 +94,23 @@ func TestReport(t *testing.T) {
 			t.Errorf("%v: %v, want %v", k, matrix, want)
 		}
 	}
+	var moved, bytes int64
+	for _, row := range r.Transports {
+		moved, bytes = moved+row.Messages, bytes+row.Bytes
+		if row.Transport != "loop" {
+			t.Errorf("messages have gone by %q", row.Transport)
+		}
+	}
+	if moved != 17 || bytes != 400+800+1224 {
+		t.Errorf("by transport there are %+v", r.Transports)
+	}
+	if a := r.Algorithms; len(a) != 1 || a[0].Op != "allreduce" || a[0].From != 80 || a[0].To != 80 || a[0].Ranks != 3 {
+		t.Errorf("the algorithms are %+v", a)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil || !strings.Contains(string(page), `"program":"`+filepath.Base(os.Args[0])) {
+		t.Errorf("the page does not name the program: %v", err)
+	}
 	if len(r.Ranks) != 3 || r.Ranks[1].Calls != 3*turns+2 || r.Ranks[1].InCalls <= 0 || r.Timeline.Arrows != 17 ||
 		r.Timeline.Strange != 0 || r.Timeline.Unkept != 0 {
 		t.Errorf("ranks %+v, timeline %+v", r.Ranks, r.Timeline)

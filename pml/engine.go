@@ -304,6 +304,18 @@ func (e *Engine) Transport() string {
 	return e.cfg.Net.Name()
 }
 
+// TransportTo returns the name of the transport that has connected a rank; "": it is not connected, or was not.
+func (e *Engine) TransportTo(rank int) string {
+	dev := e.dev
+	if rank == e.cfg.Rank && e.cfg.Self != nil {
+		dev = e.cfg.Self
+	}
+	if via := dev.Facts().Via; via != nil {
+		return via(rank)
+	}
+	return dev.Name()
+}
+
 // Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	e.lock()

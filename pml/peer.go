@@ -199,14 +199,7 @@ func (p *peer) explain(caps *transport.Caps) {
 	if cfg.Debug == nil {
 		return
 	}
-	dev, large := cfg.Net, "stream, split or get, by what each has cost; get while the sender computes"
-	if int(p.rank) == cfg.Rank {
-		dev = cfg.Self
-	}
-	name := dev.Name()
-	if via := dev.Facts().Via; via != nil {
-		name = via(int(p.rank))
-	}
+	large := "stream, split or get, by what each has cost; get while the sender computes"
 	why := "none: all schemes work"
 	switch {
 	case p.rma == nil:
@@ -215,8 +208,8 @@ func (p *peer) explain(caps *transport.Caps) {
 		large = "get; stream where the sender's memory is not registered"
 		why = "split: the device does not say whether the peer polls"
 	}
-	cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.out.Limit(), "rendezvous", large,
-		"not-used", why)
+	cfg.Debug("peer connected", "peer", p.rank, "transport", p.l.e.TransportTo(int(p.rank)), "eager-max", p.out.Limit(),
+		"rendezvous", large, "not-used", why)
 }
 
 // unsent is how many packets wait for a link, for room in it, or for credit.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -124,7 +125,7 @@ func conform(t *testing.T, w *way) {
 		"ranks": testRanksOnHosts, "wire-up": testWireUp, "failures": testFailuresOnHosts,
 		"signals": testSignalsOnHosts, "input": testInputOnHosts, "output": testOutputOnHosts,
 		"killed": testKilledOnHosts, "build": testBuildOnHosts, "options": testOptionsOnHosts,
-		"recovery": testRecovery,
+		"recovery": testRecovery, "report": testReportOnHosts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if w.oneHost { // an ssh takes a processor
@@ -410,6 +411,76 @@ func testBuildOnHosts(t *testing.T, w *way) {
 	j := w.prepare(t, 2, module(t, hello), "-n", "7")
 	j.cmd.Env = append(j.cmd.Env, "GOFLAGS=")
 	j.start().wait(0).prints(strings.Repeat("built [-n 7]\n", 4))
+}
+
+// The report of ranks on two hosts has the calls of all ranks, and each message ends after it has begun, by the clock of
+// rank 0.
+func testReportOnHosts(t *testing.T, w *way) {
+	dir := filepath.Join(t.TempDir(), "report")
+	w.start(t, 2, "--report", dir, proc.Build(t, "examples/ring")).wait(0).
+		prints("the token went round 4 ranks and is now 6\n")
+	read := func(name string, v any) {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			err = json.Unmarshal(text, v)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var r struct {
+		Ranks []struct {
+			Host  string
+			Calls int
+		}
+		Matrix     []struct{ From, To, Messages, Bytes int }
+		Transports []struct{ Pairs, Messages, Bytes int }
+		Timeline   struct{ Arrows, Strange, Unkept int }
+	}
+	read("report.json", &r)
+	if len(r.Ranks) != 4 || len(r.Matrix) != 4 || r.Timeline.Arrows != 4 || r.Timeline.Strange != 0 {
+		t.Fatalf("the report has %+v", r)
+	}
+	pairs, messages, bytes := 0, 0, 0
+	for _, row := range r.Transports {
+		pairs, messages, bytes = pairs+row.Pairs, messages+row.Messages, bytes+row.Bytes
+	}
+	if pairs != 4 || messages != 4 || bytes != 4*8 {
+		t.Errorf("by transport there are %+v", r.Transports)
+	}
+	for rank, row := range r.Ranks {
+		if m := r.Matrix[rank]; row.Calls != 3 || m.From != rank || m.To != (rank+1)%4 || m.Messages != 1 || m.Bytes != 8 {
+			t.Errorf("rank %d has %d calls and sends %+v", rank, row.Calls, m)
+		}
+		if !w.oneHost && row.Host != []string{w.a, w.b}[rank/2] {
+			t.Errorf("rank %d was on %s", rank, row.Host)
+		}
+	}
+	var trace struct {
+		TraceEvents []struct {
+			Ph string
+			ID int
+			Ts float64
+		}
+	}
+	read("trace.json", &trace)
+	began, ended := map[int]float64{}, 0
+	for _, e := range trace.TraceEvents {
+		switch e.Ph {
+		case "s":
+			began[e.ID] = e.Ts
+		case "f":
+			if ended++; e.Ts < began[e.ID] {
+				t.Errorf("message %d goes back from %v to %v", e.ID, began[e.ID], e.Ts)
+			}
+		}
+	}
+	if len(began) != 4 || ended != 4 {
+		t.Errorf("%d messages begin and %d end in the trace", len(began), ended)
+	}
+	if page, err := os.Stat(filepath.Join(dir, "report.html")); err != nil || page.Size() == 0 {
+		t.Errorf("there is no page: %v", err)
+	}
 }
 
 // A host that is not to be had ends the job, with a word of what is wrong.

@@ -40,7 +40,9 @@ func (g *Group) Plan(w Way, want *Key, in, out []int64) *Plan {
 	if p := k.take(want, in, out); p != nil {
 		return p
 	}
-	return newPlan(g, want, slices.Clone(in), slices.Clone(out))
+	p := newPlan(g, want, slices.Clone(in), slices.Clone(out))
+	g.Setup.choices.add(p, w)
+	return p
 }
 
 // fits reports whether p is a plan for such a call.

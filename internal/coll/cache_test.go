@@ -3,6 +3,7 @@ package coll
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/collectives"
@@ -75,6 +76,23 @@ func TestPlansByTurns(t *testing.T) {
 		}
 		if len(plans) != 4 {
 			return fmt.Errorf("%d plans for 4 kinds of calls", len(plans))
+		}
+		return nil
+	})
+}
+
+// A rank knows by which algorithms its calls were made: one row for all lengths of one algorithm, whatever plans are
+// kept.
+func TestChosen(t *testing.T) {
+	run(t, 2, "GORUN_COLL=allreduce:doubling,bcast:binomial", func(w *Group) error {
+		for _, elements := range []int{1, 5, 100, 5} {
+			if err := errors.Join(allreduce(w, make([]byte, 8*elements)), bcast(w, make([]byte, elements))); err != nil {
+				return err
+			}
+		}
+		want := []Chosen{{collectives.Bcast, "binomial", 1, 100}, {collectives.Allreduce, "doubling", 8, 800}}
+		if got := w.Setup.Chosen(); !slices.Equal(got, want) {
+			return fmt.Errorf("the calls were made by %+v, want %+v", got, want)
 		}
 		return nil
 	})

@@ -14,6 +14,7 @@ type Setup struct {
 	Settings
 	via     collectives.Via
 	scratch scratch
+	choices choices
 	Boards  BoardRoom
 }
 

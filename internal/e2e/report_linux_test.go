@@ -59,7 +59,9 @@ func TestReport(t *testing.T) {
 		r.Timeline.Arrows != 10 || r.Timeline.Strange != 0 {
 		t.Errorf("the matrix is %+v, the timeline %+v", r.Matrix, r.Timeline)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "trace.json")); err != nil {
-		t.Error(err)
+	for _, name := range []string{"trace.json", "report.html"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"math/bits"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -79,12 +80,22 @@ type Part struct {
 	Sizes         [65]int64 // messages sent, by the bits of their length
 	CPU, Memory   int64
 	Transport     string
+	Program       string
+	Started       int64 // nanoseconds since 1970
+	Algorithms    []Algorithm
+}
+
+// Algorithm is how a rank has made collective calls with blocks of Least to Most bytes.
+type Algorithm struct {
+	Op, Names   string
+	Least, Most int64
 }
 
 // Flow is what a rank has moved to or from another one.
 type Flow struct {
 	Peer            int
 	Messages, Bytes int64
+	Via             string // the transport; "": unknown
 }
 
 func (f *Flow) add(bytes int64) {
@@ -144,10 +155,14 @@ func New(rank, size int, transport string) *Recorder {
 	host, _ := os.Hostname()
 	r := &Recorder{base: time.Now(), clock: hostClock(), sites: map[siteKey]int32{}, byLine: map[Site]int32{},
 		out: make([]Flow, size), in: make([]Flow, size),
-		room: min(mostOfRank, max(leastOfRank, mostTogether/max(1, size)))}
-	r.part = Part{Rank: rank, Size: size, Host: host, Transport: transport, Begin: r.Now()}
+		room: roomOf(size)}
+	r.part = Part{Rank: rank, Size: size, Host: host, Transport: transport, Program: filepath.Base(os.Args[0]),
+		Started: time.Now().UnixNano(), Begin: r.Now()}
 	return r
 }
+
+// roomOf is how many calls of a rank of a job of size ranks the timeline has.
+func roomOf(size int) int { return min(mostOfRank, max(leastOfRank, mostTogether/max(1, size))) }
 
 // Rank returns the rank.
 func (r *Recorder) Rank() int { return r.part.Rank }

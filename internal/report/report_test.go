@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -11,14 +12,15 @@ import (
 // 0 then 300 ns for rank 1 in a collective call.
 func two() []*Part {
 	const hour = 3600_000_000_000
+	timeOf := map[string]int64{"Send": 100, "Recv": 700, "Barrier": 300}
 	site := func(op, kind string) Site {
-		return Site{Op: op, Kind: kind, Func: "main.main", File: "a.go", Line: 7, Calls: 1}
+		return Site{Op: op, Kind: kind, Func: "main.main", File: "a.go", Line: 7, Calls: 1, Time: timeOf[op]}
 	}
 	a := &Part{Rank: 0, Host: "a", Begin: 1000, End: 5000,
 		Sites: []Site{site("Send", "send"), site("Barrier", "collective")},
 		Events: []Event{{Site: 0, Peer: 1, Begin: 2000, End: 2100, Bytes: 8},
 			{Site: 1, Peer: -1, Begin: 3000, End: 3400, Collective: true}},
-		Transfers: []Transfer{{Message{Sent, 1, 4, 0, 8}, 0}}, Out: []Flow{{1, 1, 8}}}
+		Transfers: []Transfer{{Message{Sent, 1, 4, 0, 8}, 0}}, Out: []Flow{{1, 1, 8, "tcp"}}}
 	b := &Part{Rank: 1, Host: "b", Begin: 1000 + hour, End: 5000 + hour, Offset: -hour, Drift: -hour,
 		Sites: []Site{site("Recv", "recv"), site("Barrier", "collective")},
 		Events: []Event{{Site: 0, Peer: 0, Begin: 1500 + hour, End: 2200 + hour, Bytes: 8},
@@ -33,9 +35,20 @@ func TestMerge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []WaitRow{{1, 0, "late sender", 1, 500}, {0, 1, "late in a collective call", 1, 300}}
-	if len(m.Report.Waits) != 2 || m.Report.Waits[0] != want[0] || m.Report.Waits[1] != want[1] {
+	var sites []string
+	for i := range m.Report.Sites {
+		sites = append(sites, m.siteInWords(i))
+	}
+	if want := []string{"Recv at a.go:7", "Barrier at a.go:7", "Send at a.go:7"}; !slices.Equal(sites, want) {
+		t.Errorf("sites: %q, want %q", sites, want)
+	}
+	want := []WaitRow{{1, 0, lateSender, 0, 2, 1, 500}, {0, 1, lateCall, 1, 1, 1, 300}}
+	if !slices.Equal(m.Report.Waits, want) {
 		t.Errorf("waits: %+v, want %+v", m.Report.Waits, want)
+	}
+	if r := m.Report; !slices.Equal(r.Matrix, []Cell{{0, 1, 1, 8}}) || r.CellRanks != 1 ||
+		!slices.Equal(r.Transports, []TransportRow{{"tcp", 1, 1, 8}}) {
+		t.Errorf("matrix %+v of %d ranks a cell, transports %+v", r.Matrix, r.CellRanks, r.Transports)
 	}
 	if r := m.Report.Ranks; r[0].Waiting != 300 || r[1].Waiting != 500 || r[1].Computing != 3200 {
 		t.Errorf("ranks: %+v", r)
@@ -82,6 +95,10 @@ func TestHostileParts(t *testing.T) {
 		"flow":       func(p *Part) { p.In = []Flow{{Peer: -1}} },
 		"other rank": func(p *Part) { p.Rank = 0 },
 		"end":        func(p *Part) { p.End = 0 },
+		"events":     func(p *Part) { p.Events = make([]Event, mostOfRank) },
+		"flows":      func(p *Part) { p.Out = make([]Flow, 5) },
+		"bytes":      func(p *Part) { p.Out = []Flow{{Bytes: -1}} },
+		"sum":        func(p *Part) { p.Sites[0].Time = -1 },
 	} {
 		parts := two()
 		change(parts[1])
@@ -106,7 +123,7 @@ func TestTimelineIsBounded(t *testing.T) {
 		t.Errorf("%d events, %d messages, %d not kept", len(p.Events), len(p.Transfers), p.Unkept)
 	}
 	if len(p.Sites) != 1 || p.Sites[0].Calls != calls || p.Sites[0].Bytes != 3*calls || p.Sites[0].Time != 2*calls ||
-		p.Out[0] != (Flow{1, calls, 3 * calls}) || p.Sizes[2] != calls {
+		p.Out[0] != (Flow{1, calls, 3 * calls, ""}) || p.Sizes[2] != calls {
 		t.Errorf("the sums are %+v, %+v", p.Sites, p.Out)
 	}
 }

@@ -25,7 +25,7 @@ func Decode(b []byte) (*Part, error) {
 	return p, gob.NewDecoder(bytes.NewReader(b)).Decode(p)
 }
 
-// Write writes report.json and trace.json into a folder, which it makes.
+// Write writes report.html, report.json and trace.json into a folder, which it makes.
 func (m *Merged) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -35,22 +35,21 @@ func (m *Merged) Write(dir string) error {
 		return err
 	}
 	return errors.Join(os.WriteFile(filepath.Join(dir, "report.json"), append(text, '\n'), 0o666),
-		m.writeTrace(filepath.Join(dir, "trace.json")))
+		writeFile(filepath.Join(dir, "trace.json"), m.Trace), writeFile(filepath.Join(dir, "report.html"), m.Page))
 }
 
-func (m *Merged) writeTrace(path string) error {
+func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriterSize(f, 1<<20)
-	m.Trace(w)
-	return errors.Join(w.Flush(), f.Close())
+	return errors.Join(write(f), f.Close())
 }
 
 // Trace writes the timeline as Chrome's trace events, which Perfetto reads: a process for each host, a thread for each
 // rank, and an arrow for each message.
-func (m *Merged) Trace(w io.Writer) {
+func (m *Merged) Trace(to io.Writer) error {
+	w := bufio.NewWriterSize(to, 1<<20)
 	hosts := map[string]int{}
 	sep := "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
 	put := func(format string, args ...any) {
@@ -82,6 +81,7 @@ func (m *Merged) Trace(w io.Writer) {
 			us(a.recvEnd))
 	}
 	fmt.Fprint(w, "\n]}\n")
+	return w.Flush()
 }
 
 func quoted(s string) []byte {
