@@ -1,5 +1,7 @@
 package mpi
 
+import "github.com/gorun-mpi/mpi/internal/report"
+
 // Hooks are functions of the program that see each communicating call of a rank, as a tool of the PMPI interface does;
 // §15.2. The goroutine that makes the call calls them. They run for several goroutines at the same time, and for all
 // ranks of RunLocal. A hook that is nil is not called.
@@ -71,9 +73,11 @@ type Call struct {
 	Err     error       // After: what the caller gets
 	Data    any         // what Before has left for After
 
-	at    *hooked
-	keep  bool  // its request is persistent
-	began int64 // the reporter's
+	at   *hooked
+	keep bool // its request is persistent
+
+	began int64            // the reporter's
+	moved []report.Message // too
 }
 
 // Completed is a request whose result a wait or a test returns.
