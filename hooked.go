@@ -3,19 +3,21 @@ package mpi
 import (
 	"context"
 	"errors"
+	"runtime/trace"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
 // How calls come to hooks. A program with hooks gets stand-ins for the communicators, requests, messages and windows. A
 // stand-in fails what each call checks before anything else: a Comm has a context, which is a *hooked; a Request and a
 // Message have no Comm, and a Win has no state. So a call on a stand-in takes the branch that rejects wrong arguments,
-// and finds errHooked there, or looks for hooks first in that branch. It then calls the hooks, and itself with the plain
-// one. A call without hooks has no test that it would not have otherwise. The calls whose instructions the guard counts
-// have the branch in a function of its own: the code behind it would change how the compiler uses the registers before.
+// and finds errHooked there, or looks for hooks first in that branch. It then calls the hooks, and itself with the
+// plain one. A call without hooks has no test that it would not have otherwise. The calls whose instructions the guard
+// counts have the branch in a function of its own: its code would change how the compiler uses registers before it.
 
 // errHooked is what the checks of a call return for a stand-in. No caller of the package gets it.
 var errHooked error = hookedMark
@@ -33,9 +35,10 @@ type hookState struct {
 
 // hooked is the context of a Comm that stands for plain.
 type hooked struct {
-	context.Context // of plain, or one that does not end
+	context.Context // of WithContext, or one that does not end
 	*hookState
-	plain *Comm
+	plain  *Comm
+	labels labels
 }
 
 // withHooks returns what the program gets for c, which is plain.
@@ -55,16 +58,35 @@ func withHooks(c *Comm, o *Hooks) *Comm {
 	return s.stand(c)
 }
 
+// observed returns what the program gets for its world, which is plain, and its reporter, if it has one.
+func observed(world *Comm, o options) (*Comm, *reporter) {
+	hooks, set := hooksOf(o), join.Observers(o)
+	if set.Labels || set.CPUProfile != "" {
+		hooks = hooks.around((&marker{tasks: map[*Request]*trace.Task{}}).hooks())
+	}
+	var r *reporter
+	if set.Report != "" {
+		r = newReporter(world, set.Report)
+		hooks = hooks.around(r.hooks())
+	}
+	return withHooks(world, hooks), r
+}
+
 // stand returns a Comm that stands for c; nil for nil.
 func (s *hookState) stand(c *Comm) *Comm {
 	if c == nil {
 		return nil
 	}
-	ctx := c.ctx
+	return s.standWithin(c, c.ctx)
+}
+
+// standWithin is stand of a Comm that WithContext has made of ctx. A context that does not end is of no use to calls,
+// and may have labels of profiles, or a task.
+func (s *hookState) standWithin(c *Comm, ctx context.Context) *Comm {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return &Comm{commState: c.commState, ctx: &hooked{ctx, s, c}}
+	return &Comm{commState: c.commState, ctx: &hooked{Context: ctx, hookState: s, plain: c}}
 }
 
 // hook returns the hooks of c; nil: it has none.
@@ -117,7 +139,7 @@ func (k *Call) end(err error) {
 	h.hooks.After(k)
 	clear(k.Done)
 	k.Done, k.moved = k.Done[:0], k.moved[:0]
-	k.at, k.Comm, k.Request, k.Err, k.Data = nil, nil, nil, nil, nil
+	k.at, k.Comm, k.Request, k.Err, k.Data, k.region = nil, nil, nil, nil, nil, nil
 	h.calls.Put(k)
 }
 

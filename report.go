@@ -30,27 +30,9 @@ func newReporter(world *Comm, dir string) *reporter {
 	return r
 }
 
-// hooks returns the hooks of the program, which may be nil, with the reporter's inside: the time of a call does not
-// include the time of the program's hooks.
-func (r *reporter) hooks(o *Hooks) *Hooks {
-	before, after := func(k *Call) { k.began = r.record.Ticks() }, r.after
-	if o == nil {
-		return &Hooks{before, after}
-	}
-	return &Hooks{
-		Before: func(k *Call) {
-			if o.Before != nil {
-				o.Before(k)
-			}
-			before(k)
-		},
-		After: func(k *Call) {
-			after(k)
-			if o.After != nil {
-				o.After(k)
-			}
-		},
-	}
+// hooks returns the hooks of a reporter.
+func (r *reporter) hooks() *Hooks {
+	return &Hooks{Before: func(k *Call) { k.began = r.record.Ticks() }, After: r.after}
 }
 
 // after records a call.
