@@ -157,7 +157,7 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 		return nil // calls on nil are ErrComm
 	}
 	if h := c.hook(); h != nil {
-		return h.stand(h.plain.WithContext(ctx))
+		return h.standWithin(h.plain.WithContext(ctx), ctx)
 	}
 	if ctx == nil || ctx.Done() == nil {
 		return newComm(c.commState, nil)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime/pprof"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -431,35 +430,6 @@ func Example_cookbookCheckpoint() {
 		return err
 	})
 	// Output: from step 20 with 20 cells, the last of them 1
-}
-
-// profiled runs f and writes a CPU profile of each rank that f runs in.
-func profiled(world *mpi.Comm, dir string, f func() error) error {
-	w, err := os.Create(filepath.Join(dir, fmt.Sprintf("cpu.%d.pprof", world.Rank())))
-	if err != nil {
-		return err
-	}
-	if err := pprof.StartCPUProfile(w); err != nil {
-		return errors.Join(err, w.Close())
-	}
-	err = f()
-	pprof.StopCPUProfile()
-	return errors.Join(err, w.Close())
-}
-
-func Example_cookbookProfile() {
-	dir, err := os.MkdirTemp("", "profile")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	run(1, func(world *mpi.Comm) error {
-		return profiled(world, dir, func() error { return mpi.Barrier(world) })
-	})
-	files, err := filepath.Glob(filepath.Join(dir, "cpu.*.pprof"))
-	fmt.Println(len(files), err)
-	// Output: 1 <nil>
 }
 
 // total is what the test below looks at: the sum of all ranks' numbers.

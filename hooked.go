@@ -3,18 +3,21 @@ package mpi
 import (
 	"context"
 	"errors"
+	"runtime/trace"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
 // How calls come to hooks. A program with hooks gets stand-ins for the communicators, requests, messages and windows. A
 // stand-in fails what each call checks before anything else: a Comm has a context, which is a *hooked; a Request and a
 // Message have no Comm, and a Win has no state. So a call on a stand-in takes the branch that rejects wrong arguments,
-// and finds errHooked there. It then calls the hooks, and itself with the plain one. A call without hooks has no test
-// that it would not have otherwise.
+// and finds errHooked there, or looks for hooks first in that branch. It then calls the hooks, and itself with the
+// plain one. A call without hooks has no test that it would not have otherwise. The calls whose instructions the guard
+// counts have the branch in a function of its own: its code would change how the compiler uses registers before it.
 
 // errHooked is what the checks of a call return for a stand-in. No caller of the package gets it.
 var errHooked error = hookedMark
@@ -32,9 +35,10 @@ type hookState struct {
 
 // hooked is the context of a Comm that stands for plain.
 type hooked struct {
-	context.Context // of plain, or one that does not end
+	context.Context // of WithContext, or one that does not end
 	*hookState
-	plain *Comm
+	plain  *Comm
+	labels labels
 }
 
 // withHooks returns what the program gets for c, which is plain.
@@ -54,16 +58,35 @@ func withHooks(c *Comm, o *Hooks) *Comm {
 	return s.stand(c)
 }
 
+// observed returns what the program gets for its world, which is plain, and its reporter, if it has one.
+func observed(world *Comm, o options) (*Comm, *reporter) {
+	hooks, set := hooksOf(o), join.Observers(o)
+	if set.Labels || set.CPUProfile != "" {
+		hooks = hooks.around((&marker{tasks: map[*Request]*trace.Task{}}).hooks())
+	}
+	var r *reporter
+	if set.Report != "" {
+		r = newReporter(world, set.Report)
+		hooks = hooks.around(r.hooks())
+	}
+	return withHooks(world, hooks), r
+}
+
 // stand returns a Comm that stands for c; nil for nil.
 func (s *hookState) stand(c *Comm) *Comm {
 	if c == nil {
 		return nil
 	}
-	ctx := c.ctx
+	return s.standWithin(c, c.ctx)
+}
+
+// standWithin is stand of a Comm that WithContext has made of ctx. A context that does not end is of no use to calls,
+// and may have labels of profiles, or a task.
+func (s *hookState) standWithin(c *Comm, ctx context.Context) *Comm {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return &Comm{commState: c.commState, ctx: &hooked{ctx, s, c}}
+	return &Comm{commState: c.commState, ctx: &hooked{Context: ctx, hookState: s, plain: c}}
 }
 
 // hook returns the hooks of c; nil: it has none.
@@ -86,22 +109,37 @@ func (c *Comm) withoutHooks() *Comm {
 // begin calls the hooks before a call.
 func (h *hooked) begin(call Call) *Call {
 	k := h.calls.Get().(*Call)
-	done := k.Done[:0]
+	done, moved := k.Done, k.moved
 	*k = call
-	k.at, k.Rank, k.Done = h, h.rank, done
+	k.Done, k.moved = done, moved
+	return h.before(k)
+}
+
+// message is begin of callWith for the calls that programs make by the million: it copies no Call.
+func (h *hooked) message(op string, kind CallKind, peer, tag int, bytes int64) *Call {
+	k := h.calls.Get().(*Call)
+	k.Op, k.Kind, k.Peer, k.Tag, k.Bytes = op, kind, peer, tag, bytes
+	k.Dest, k.DestTag, k.SentBytes, k.keep = Undefined, Undefined, 0, false
+	return h.before(k)
+}
+
+// before completes k and calls the hooks.
+func (h *hooked) before(k *Call) *Call {
+	k.at, k.Rank = h, h.rank
 	k.Comm, k.Context = h.plain, h.plain.group.Context
 	k.World, k.DestWorld = h.world(k.Peer), h.world(k.Dest)
 	h.hooks.Before(k)
 	return k
 }
 
-// end calls the hooks after a call, which has got err.
+// end calls the hooks after a call, which has got err. It keeps no pointer of the call.
 func (k *Call) end(err error) {
 	h := k.at
 	k.Err = err
 	h.hooks.After(k)
 	clear(k.Done)
-	*k = Call{Done: k.Done[:0]}
+	k.Done, k.moved = k.Done[:0], k.moved[:0]
+	k.at, k.Comm, k.Request, k.Err, k.Data, k.region = nil, nil, nil, nil, nil, nil
 	h.calls.Put(k)
 }
 
@@ -144,9 +182,13 @@ func (h *hooked) receives(call Call, f func(plain *Comm) (Status, error)) (Statu
 func (h *hooked) starts(call Call, f func(plain *Comm) (*Request, error)) (*Request, error) {
 	k := h.begin(call)
 	r, err := f(h.plain)
+	return k.started(r, err)
+}
+
+// started ends a call that has returned r or err, and returns what the program gets.
+func (k *Call) started(r *Request, err error) (*Request, error) {
 	if err == nil && r != nil {
-		r = h.standFor(r, k)
-		k.Request = r
+		r = k.at.standFor(r, k)
 	}
 	k.end(err)
 	return r, err
@@ -197,18 +239,26 @@ type hookedRequest struct {
 	at     *hooked
 	plain  *Request // nil: the result has been collected
 	active bool
-	call   Call // that has made it
+	keep   bool // it is persistent
+
+	// Of the call that has made it.
+	op               string
+	kind             CallKind
+	context          uint32
+	peer, world, tag int
+	bytes            int64
 }
 
 // standFor returns a request that stands for r, which the call k has returned.
 func (h *hooked) standFor(r *Request, k *Call) *Request {
 	s := h.spare.Get().(*standIn)
-	s.hookedRequest = hookedRequest{at: h, plain: r, active: !k.keep, call: *k}
-	s.call.Done, s.call.Data, s.call.Request = nil, nil, nil
+	s.hookedRequest = hookedRequest{at: h, plain: r, active: !k.keep, keep: k.keep, op: k.Op, kind: k.Kind,
+		context: k.Context, peer: k.Peer, world: k.World, tag: k.Tag, bytes: k.Bytes}
 	if k.keep {
-		k.Kind, k.World, k.DestWorld = CallPrepare, h.world(k.Peer), h.world(k.Dest)
+		k.Kind = CallPrepare
 	}
 	s.Request.op = opStandIn
+	k.Request = &s.Request
 	return &s.Request
 }
 
@@ -222,9 +272,9 @@ func (r *Request) withoutHooks() *Request {
 
 // begin calls the hooks before a call on the request.
 func (s *standIn) begin(op string, kind CallKind) *Call {
-	k := callOf(op, kind)
-	k.Request = &s.Request
-	return s.at.begin(k)
+	call := callOf(op, kind)
+	call.Request = &s.Request
+	return s.at.begin(call)
 }
 
 // collected is the error of a call on a request whose result has been collected.
@@ -238,15 +288,14 @@ func (k *Call) completed(s *standIn, st Status, err error) {
 	if !s.active || isMisuse(err) {
 		return
 	}
-	c := &s.call
-	d := Completed{Request: &s.Request, Op: c.Op, Kind: c.Kind, Comm: s.at.plain, Context: c.Context, Peer: c.Peer,
-		World: c.World, Tag: c.Tag, Bytes: c.Bytes, Cancelled: st.Cancelled, Err: err}
+	d := Completed{Request: &s.Request, Op: s.op, Kind: s.kind, Comm: s.at.plain, Context: s.context, Peer: s.peer,
+		World: s.world, Tag: s.tag, Bytes: s.bytes, Cancelled: st.Cancelled, Err: err}
 	if d.Cancelled {
 		d.Bytes = 0
 		k.Done = append(k.Done, d)
 		return
 	}
-	switch c.Kind {
+	switch s.kind {
 	case CallRecv, CallSendrecv:
 		if d.Bytes = 0; err == nil || errors.Is(err, ErrTruncate) {
 			d.Peer, d.Tag, d.Bytes = st.Source, st.Tag, st.Bytes
@@ -264,7 +313,7 @@ func isMisuse(err error) bool {
 
 // release ends the use of the requests that k has completed, after its hooks.
 func (s *standIn) release() {
-	if s.active = false; s.call.keep {
+	if s.active = false; s.keep {
 		return
 	}
 	h := s.at
@@ -322,8 +371,8 @@ func (s *standIn) about(op string, kind CallKind, f func(plain *Request) error) 
 }
 
 func (s *standIn) start() error {
-	call := s.call
-	call.Op, call.keep, call.Request = "Start", false, &s.Request
+	call := callWith("Start", s.kind, s.peer, s.tag, s.bytes)
+	call.Request = &s.Request
 	k := s.at.begin(call)
 	err := error(nil)
 	if s.plain == nil {
@@ -377,6 +426,7 @@ func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []re
 		k.end(err)
 		return nil, false, err
 	}
+	results = make([]result, 0, len(rs))
 	add := func(i int, st Status, err error) { results = append(results, result{i, st, err}) }
 	switch {
 	case !waits:
@@ -386,16 +436,16 @@ func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []re
 	default:
 		err = waitSome(op, plain, max, nil, add)
 	}
-	var ended []*standIn
 	for _, r := range results {
 		if s := rs[r.index].standIn(); s != nil {
 			k.completed(s, r.status, r.err)
-			ended = append(ended, s)
 		}
 	}
 	k.end(err)
-	for _, s := range ended {
-		s.release()
+	for _, r := range results {
+		if s := rs[r.index].standIn(); s != nil {
+			s.release()
+		}
 	}
 	return results, over, err
 }

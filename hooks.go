@@ -1,5 +1,11 @@
 package mpi
 
+import (
+	"runtime/trace"
+
+	"github.com/gorun-mpi/mpi/internal/report"
+)
+
 // Hooks are functions of the program that see each communicating call of a rank, as a tool of the PMPI interface does;
 // §15.2. The goroutine that makes the call calls them. They run for several goroutines at the same time, and for all
 // ranks of RunLocal. A hook that is nil is not called.
@@ -14,6 +20,28 @@ type Hooks struct {
 // with a window, calls that make a communicator, and Finalize. Hooks see a call that is made of others, such as
 // BcastValue, as those others, and see no call that does not communicate.
 func WithHooks(h Hooks) Option { return func(o *options) { o.Hooks = &h } }
+
+// around returns hooks that call inner's between those of h, which may be nil: what inner measures does not include the
+// hooks of h.
+func (h *Hooks) around(inner *Hooks) *Hooks {
+	if h == nil {
+		return inner
+	}
+	return &Hooks{
+		Before: func(k *Call) {
+			if h.Before != nil {
+				h.Before(k)
+			}
+			inner.Before(k)
+		},
+		After: func(k *Call) {
+			inner.After(k)
+			if h.After != nil {
+				h.After(k)
+			}
+		},
+	}
+}
 
 // CallKind is what a call does.
 type CallKind uint8
@@ -71,9 +99,12 @@ type Call struct {
 	Err     error       // After: what the caller gets
 	Data    any         // what Before has left for After
 
-	at    *hooked
-	keep  bool  // its request is persistent
-	began int64 // the reporter's
+	at   *hooked
+	keep bool // its request is persistent
+
+	began  int64            // the reporter's
+	moved  []report.Message // the reporter's
+	region *trace.Region    // the marker's
 }
 
 // Completed is a request whose result a wait or a test returns.

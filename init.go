@@ -32,6 +32,8 @@ var process struct {
 
 	// Read without mu by what must not wait for them.
 	member    atomic.Pointer[join.Member] // nil before Init
+	profile   atomic.Pointer[cpuProfile]  // nil: none is asked for
+	inMain    atomic.Bool                 // Main has called Init
 	finalized atomic.Bool
 	aborting  atomic.Bool // set by Abort, which ends the process: that its connections end first says nothing new
 
@@ -95,13 +97,11 @@ func Init(opts ...Option) (*Comm, error) {
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
 	}
-	hooks := hooksOf(o)
-	if dir := join.Report(o); dir != "" {
-		process.report = newReporter(process.world, dir)
-		hooks = process.report.hooks(hooks)
+	if dir := join.Observers(o).CPUProfile; dir != "" {
+		process.profile.Store(startProfile(dir, m.Rank))
 	}
-	world := withHooks(process.world, hooks)
-	process.hooks = world.hook()
+	world, report := observed(process.world, o)
+	process.report, process.hooks = report, world.hook()
 	return world, nil
 }
 
@@ -122,6 +122,7 @@ func watchLauncher(lost <-chan struct{}, rank int) {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "mpi: rank %d: the launcher is gone (its control connection has ended); stopping\n", rank)
+	process.profile.Load().stop()
 	os.Exit(1)
 }
 
@@ -157,6 +158,7 @@ func finalize() error {
 			"complete each request with Wait or Test first", open)
 	}
 	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say
+	process.profile.Load().stop()
 	m.Engine.Return()
 	err := m.Leave()
 	process.world.freed.Store(true)
@@ -179,6 +181,7 @@ func Abort(code int) { abort(code, "") }
 // abort gives the launcher a text that says why, if it has one.
 func abort(code int, why string) {
 	process.aborting.Store(true)
+	process.profile.Load().stop() // before the launcher ends this process
 	if m := process.member.Load(); m != nil {
 		m.Abort(code, why)
 	}
@@ -191,6 +194,7 @@ func abort(code int, why string) {
 // error with the rank. body's context ends on SIGINT and SIGTERM; calls of world do not end with it, and calls of
 // world.WithContext(ctx) do.
 func Main(body func(ctx context.Context, world *Comm) error) {
+	process.inMain.Store(true)
 	world, err := Init()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -238,14 +242,19 @@ func hear(e *pml.Engine, err error) {
 	}
 }
 
-// signalContext returns a context that ends on SIGINT and SIGTERM, except for a SIGINT that was ignored at the start,
-// as for a background job of a script: to ask for it would undo that.
+// signalContext returns a context that ends on the signals that end a program.
 func signalContext() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), endSignals()...)
+}
+
+// endSignals are SIGINT and SIGTERM, except for a SIGINT that was ignored at the start, as for a background job of a
+// script: to ask for it would undo that.
+func endSignals() []os.Signal {
 	signals := []os.Signal{syscall.SIGTERM}
 	if !signal.Ignored(os.Interrupt) {
 		signals = append(signals, os.Interrupt)
 	}
-	return signal.NotifyContext(context.Background(), signals...)
+	return signals
 }
 
 // protect turns a panic into an error with its stack.

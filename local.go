@@ -69,13 +69,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 
 // runRank is one rank. It calls returned when body has, and last is closed when all bodies have.
 func runRank(w *Comm, o options, body func(world *Comm) error, returned func(), last <-chan struct{}) error {
-	hooks := hooksOf(o)
-	var r *reporter
-	if dir := join.Report(o); dir != "" {
-		r = newReporter(w, dir)
-		hooks = r.hooks(hooks)
-	}
-	world := withHooks(w, hooks)
+	world, r := observed(w, o)
 	err := func() error {
 		defer returned()
 		return protect(func() error { return body(world) })

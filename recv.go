@@ -18,20 +18,23 @@ func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
 		}
 		return c.status(st), c.group.Wrap("Recv", source, tag, err)
 	}
+	return recvUnusual(c, buf, source, tag)
+}
+
+// recvUnusual is Recv with hooks or a context, from ProcNull, of the first values of a type, or with a wrong argument.
+func recvUnusual[T any](c *Comm, buf []T, source, tag int) (Status, error) {
+	if h := c.hook(); h != nil {
+		k := h.message("Recv", CallRecv, source, tag, bytesIn(buf))
+		st, err := Recv(h.plain, buf, source, tag)
+		k.got(st, err)
+		k.end(err)
+		return st, err
+	}
 	if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
-		if err == errHooked {
-			return recvHooked(c, buf, source, tag)
-		}
 		return nullStatus, err
 	}
 	st, err := c.group.Engine.Recv(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), bytesOf(buf))
 	return c.status(st), c.group.Wrap("Recv", source, tag, err)
-}
-
-func recvHooked[T any](c *Comm, buf []T, source, tag int) (Status, error) {
-	return c.hook().receives(callWith("Recv", CallRecv, source, tag, bytesIn(buf)), func(c *Comm) (Status, error) {
-		return Recv(c, buf, source, tag)
-	})
 }
 
 // RecvAlloc is Recv into a new slice of the message's length; §3.2.4. It consumes a message that is not a whole number
@@ -90,10 +93,17 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 		p := s.group.Engine.Irecv(nil, s.group.Context, s.group.ToWorld(source), int32(tag), bytesOf(buf))
 		return c.request(opIrecv, source, tag, p), nil
 	}
+	return irecvUnusual(c, buf, source, tag)
+}
+
+// irecvUnusual is Irecv where recvUnusual is Recv.
+func irecvUnusual[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
+	if h := c.hook(); h != nil {
+		k := h.message("Irecv", CallRecv, source, tag, bytesIn(buf))
+		r, err := Irecv(h.plain, buf, source, tag)
+		return k.started(r, err)
+	}
 	if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
-		if err == errHooked {
-			return irecvHooked(c, buf, source, tag)
-		}
 		return nil, err
 	}
 	if source == ProcNull {
@@ -101,12 +111,6 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	}
 	return c.request(opIrecv, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
 		int32(tag), bytesOf(buf))), nil
-}
-
-func irecvHooked[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
-	return c.hook().starts(callWith("Irecv", CallRecv, source, tag, bytesIn(buf)), func(c *Comm) (*Request, error) {
-		return Irecv(c, buf, source, tag)
-	})
 }
 
 // Sendrecv sends one message to dest and receives another from source, which may be the same rank; §3.10. Ranks that

@@ -30,74 +30,57 @@ func newReporter(world *Comm, dir string) *reporter {
 	return r
 }
 
-// hooks returns the hooks of the program, which may be nil, with the reporter's inside: the time of a call does not
-// include the time of the program's hooks.
-func (r *reporter) hooks(o *Hooks) *Hooks {
-	before, after := func(k *Call) { k.began = r.record.Now() }, r.after
-	if o == nil {
-		return &Hooks{before, after}
-	}
-	return &Hooks{
-		Before: func(k *Call) {
-			if o.Before != nil {
-				o.Before(k)
-			}
-			before(k)
-		},
-		After: func(k *Call) {
-			after(k)
-			if o.After != nil {
-				o.After(k)
-			}
-		},
-	}
+// hooks returns the hooks of a reporter.
+func (r *reporter) hooks() *Hooks {
+	return &Hooks{Before: func(k *Call) { k.began = r.record.Ticks() }, After: r.after}
 }
 
 // after records a call.
 func (r *reporter) after(k *Call) {
-	call := report.Call{Op: k.Op, Kind: k.Kind.String(), Begin: k.began, End: r.record.Now(), Context: k.Context,
+	call := report.Call{Op: k.Op, Kind: k.Kind.String(), Begin: k.began, End: r.record.Ticks(), Context: k.Context,
 		Peer: -1, Collective: k.Kind == CallCollective && k.Err == nil}
 	if k.Peer >= 0 && k.World >= 0 {
 		call.Peer = k.World
 	}
-	var few [4]report.Message
-	moved := few[:0]
 	if k.Err == nil {
-		message := func(w report.Way, peer, tag int, bytes int64) {
-			if peer < 0 { // ProcNull: nothing moves
-				return
-			}
-			call.Bytes += bytes
-			moved = append(moved, report.Message{Way: w, Peer: peer, Tag: tag, Context: k.Context, Bytes: bytes})
-		}
 		switch k.Kind {
 		case CallSend:
-			message(report.Sent, k.World, k.Tag, k.Bytes)
+			k.moves(report.Sent, k.World, k.Tag, k.Bytes)
 		case CallSendrecv:
-			message(report.Sent, k.DestWorld, k.DestTag, k.SentBytes)
+			k.moves(report.Sent, k.DestWorld, k.DestTag, k.SentBytes)
 			if k.Request == nil {
-				message(report.Received, k.World, k.Tag, k.Bytes)
+				k.moves(report.Received, k.World, k.Tag, k.Bytes)
 			}
 		case CallRecv:
 			if k.Request == nil {
-				message(report.Received, k.World, k.Tag, k.Bytes)
+				k.moves(report.Received, k.World, k.Tag, k.Bytes)
 			}
 		case CallPut:
-			message(report.Written, k.World, k.Tag, k.Bytes)
+			k.moves(report.Written, k.World, k.Tag, k.Bytes)
 		case CallGet:
-			message(report.Read, k.World, k.Tag, k.Bytes)
+			k.moves(report.Read, k.World, k.Tag, k.Bytes)
 		case CallCollective:
 			call.Bytes = k.Bytes
 		}
 	}
-	for _, d := range k.Done {
+	for i := range k.Done {
+		d := &k.Done[i]
 		if d.Err == nil && !d.Cancelled && (d.Kind == CallRecv || d.Kind == CallSendrecv) {
-			call.Bytes += d.Bytes
-			moved = append(moved, report.Message{Way: report.Received, Peer: d.World, Tag: d.Tag, Context: d.Context,
+			k.moved = append(k.moved, report.Message{Way: report.Received, Peer: d.World, Tag: d.Tag, Context: d.Context,
 				Bytes: d.Bytes})
 		}
 	}
-	r.record.Record(&call, moved)
+	for i := range k.moved {
+		call.Bytes += k.moved[i].Bytes
+	}
+	r.record.Record(&call, k.moved)
+}
+
+// moves notes a message of the call, unless it is to or from ProcNull.
+func (k *Call) moves(way report.Way, peer, tag int, bytes int64) {
+	if peer >= 0 {
+		k.moved = append(k.moved, report.Message{Way: way, Peer: peer, Tag: tag, Context: k.Context, Bytes: bytes})
+	}
 }
 
 // gather brings the parts of all ranks to rank 0, which writes the report. Every rank calls it before it leaves; the

@@ -158,11 +158,8 @@ func (i *callInfo) misuse(op string, err error) error {
 // started it returns at once. If the context of the communicator ends first, Wait cancels the operation, or waits for
 // it if it is too late to cancel.
 func (r *Request) Wait() (Status, error) {
-	if err := r.valid("Wait"); err != nil {
-		if err == errHooked {
-			return r.standIn().wait()
-		}
-		return Status{}, err
+	if r == nil || r.comm == nil {
+		return r.waitOther()
 	}
 	call := r.callInfo
 	st, err := r.request.Wait()
@@ -177,6 +174,14 @@ func (r *Request) Wait() (Status, error) {
 		return l.result(&call, st, err)
 	}
 	return call.result(st, err)
+}
+
+// waitOther is Wait of a request that has no Comm.
+func (r *Request) waitOther() (Status, error) {
+	if s := r.standIn(); s != nil {
+		return s.wait()
+	}
+	return Status{}, r.missing("Wait")
 }
 
 // Test reports whether the operation is complete, and then returns its status and error; §3.7.3. It does not wait.
@@ -237,11 +242,8 @@ func (r *Request) Done() <-chan struct{} {
 
 // Start starts a persistent request; §3.9. A request that is already started, or is not persistent, is ErrRequest.
 func (r *Request) Start() error {
-	if err := r.valid("Start"); err != nil {
-		if err == errHooked {
-			return r.standIn().start()
-		}
-		return err
+	if r == nil || r.comm == nil {
+		return r.startStandIn()
 	}
 	if r.plan != nil {
 		return r.startCollective()
@@ -258,6 +260,14 @@ func (r *Request) Start() error {
 		return r.misuse("Start", err)
 	}
 	return nil
+}
+
+// startStandIn is Start of a request that has no Comm.
+func (r *Request) startStandIn() error {
+	if s := r.standIn(); s != nil {
+		return s.start()
+	}
+	return r.missing("Start")
 }
 
 // startOther is Start of a request that the engine does not send or receive as it does others.

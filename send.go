@@ -12,6 +12,17 @@ func Send[T any](c *Comm, buf []T, dest, tag int) error {
 		}
 		return nil
 	}
+	return sendUnusual(c, buf, dest, tag)
+}
+
+// sendUnusual is Send with hooks or a context, to ProcNull, of the first values of a type, or with a wrong argument.
+func sendUnusual[T any](c *Comm, buf []T, dest, tag int) error {
+	if h := c.hook(); h != nil {
+		k := h.message("Send", CallSend, dest, tag, bytesIn(buf))
+		err := Send(h.plain, buf, dest, tag)
+		k.end(err)
+		return err
+	}
 	return send(c, "Send", buf, dest, tag, pml.Standard)
 }
 
@@ -55,9 +66,6 @@ func send[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) erro
 
 func sendHooked[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) error {
 	return c.hook().sends(op, dest, tag, bytesIn(buf), func(c *Comm) error {
-		if op == "Send" {
-			return Send(c, buf, dest, tag)
-		}
 		return send(c, op, buf, dest, tag, mode)
 	})
 }
@@ -83,7 +91,18 @@ func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 		p := s.group.Engine.Isend(nil, s.group.Context, s.group.ToWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
 		return c.request(opIsend, dest, tag, p), nil
 	}
-	return isend(c, opIsend, buf, dest, tag, pml.Standard)
+	return isendUnusual(c, buf, dest, tag)
+}
+
+// isendUnusual is Isend where sendUnusual is Send.
+func isendUnusual[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
+	h := c.hook()
+	if h == nil {
+		return isend(c, opIsend, buf, dest, tag, pml.Standard)
+	}
+	k := h.message("Isend", CallSend, dest, tag, bytesIn(buf))
+	r, err := Isend(h.plain, buf, dest, tag)
+	return k.started(r, err)
 }
 
 // Issend is Isend in synchronous mode: the request is done only after a receive has matched the message; §3.7.2.
@@ -133,9 +152,6 @@ func isend[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*R
 
 func isendHooked[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
 	return c.hook().starts(callWith(op.String(), CallSend, dest, tag, bytesIn(buf)), func(c *Comm) (*Request, error) {
-		if op == opIsend {
-			return Isend(c, buf, dest, tag)
-		}
 		return isend(c, op, buf, dest, tag, mode)
 	})
 }

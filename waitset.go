@@ -71,16 +71,7 @@ func WaitAllStatus(rs ...*Request) ([]Status, error) {
 func waitAll(rs []*Request, all bool, each func(i int, st Status, err error)) error {
 	e, err := engineOf("WaitAll", rs)
 	if e == nil {
-		if err == errHooked {
-			results, _, err := hookedSet("WaitAll", rs, len(rs), true, true)
-			for _, r := range results {
-				if all || r.err != nil {
-					each(r.index, r.status, r.err)
-				}
-			}
-			return err
-		}
-		return err
+		return waitAllOther(rs, all, err, each)
 	}
 	var landed landings
 	bad, err := e.WaitAll(setOf(rs), all || anyLanding(rs), func(i int, st pml.Status, err error) {
@@ -101,6 +92,20 @@ func waitAll(rs []*Request, all bool, each func(i int, st Status, err error)) er
 		return setMisuse("WaitAll", rs, bad, err)
 	}
 	return nil
+}
+
+// waitAllOther is waitAll of requests that have no engine; err is why.
+func waitAllOther(rs []*Request, all bool, err error, each func(i int, st Status, err error)) error {
+	if err != errHooked {
+		return err
+	}
+	results, _, err := hookedSet("WaitAll", rs, len(rs), true, true)
+	for _, r := range results {
+		if all || r.err != nil {
+			each(r.index, r.status, r.err)
+		}
+	}
+	return err
 }
 
 // landings are the results of a set that are to be unpacked, or copied to a device. A set's results are handed out under

@@ -34,11 +34,15 @@ func (p *Plan) describeAll(w io.Writer, j *Job, programs []*program.Program) err
 		p.CPUs.Usable(), plural(p.CPUs.Usable(), "CPU"))
 	for _, prog := range programs {
 		if prog.Package != "" {
-			tags := ""
+			flags := slices.Clone(prog.Flags)
 			if len(prog.Tags) > 0 {
-				tags = "-tags " + strings.Join(prog.Tags, ",") + " "
+				flags = append(flags, "-tags", strings.Join(prog.Tags, ","))
 			}
-			fmt.Fprintf(&b, "build  go build %s%s (into memory)\n", tags, prog.Package)
+			words := []string{"build  go build"}
+			for _, f := range append(flags, prog.Package) {
+				words = append(words, quote(f))
+			}
+			fmt.Fprintf(&b, "%s (into memory)\n", strings.Join(words, " "))
 		}
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -83,6 +83,9 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 		return nil, fmt.Errorf("a job has 1 to %d ranks, not %d", maxRanks, n)
 	}
 	stdins, err := parseStdin(j.StdinFor, n)
+	if err == nil {
+		err = j.checkDebug(n)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +131,11 @@ func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 		s := &p.Specs[i]
 		app := &j.Apps[s.App]
 		s.Path, s.Argv, s.Dir = app.Path, append([]string{app.Name}, app.Args...), app.Dir
+		if j.debugs(s.Rank) {
+			if err := underDebugger(s); err != nil {
+				return err
+			}
+		}
 		share := 0
 		switch {
 		case sets != nil:

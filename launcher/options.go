@@ -37,5 +37,7 @@ type Options struct {
 	Stall       Stall         `json:"-"`
 	Dump        string        `json:"-"` // the folder for the goroutines of each rank that is asked what it does; "": none
 	KillDelay   time.Duration `json:"-"` // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
+	Insist      time.Duration `json:"-"` // between SIGTERM and SIGKILL after a rank has failed; 0: 250 ms
+	Debug       string        // the number of the rank that runs under dlv; "": none does
 	LogLevel    string        // of messages to Stderr, as GORUN_LOG has it; "": silent
 }

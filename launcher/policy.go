@@ -22,7 +22,7 @@ const (
 	consequenceWindow = 3 * time.Second
 	// grace is how long the other ranks may report errors of their own.
 	grace = stdio.DedupWait
-	// insist is the time between SIGTERM and SIGKILL.
+	// insist is the time between SIGTERM and SIGKILL, unless the job says another one.
 	insist = 250 * time.Millisecond
 	// impatience is how long after SIGKILL the user hears the cause although the job has not ended. Else it is the last
 	// line of all.
@@ -51,9 +51,10 @@ const (
 // happens, gives the time, and carries out the actions.
 type policy struct {
 	killDelay time.Duration
-	recover   bool   // ranks that fail do not end the job
-	step      bool   // the ranks are of a Slurm step, which ends with SIGKILL when one of its hosts is lost
-	agentOn   string // the host, if this is the policy of an agent
+	insist    time.Duration // 0: insist
+	recover   bool          // ranks that fail do not end the job
+	step      bool          // the ranks are of a Slurm step, which ends with SIGKILL when one of its hosts is lost
+	agentOn   string        // the host, if this is the policy of an agent
 
 	phase phase
 	next  time.Time // when tick wants to be called; zero: not at all
@@ -358,7 +359,7 @@ func (p *policy) tick(now time.Time) action {
 		p.phase, p.next = waiting, p.first.Add(grace)
 		return action{}
 	case waiting:
-		p.phase, p.next = terminating, now.Add(insist)
+		p.phase, p.next = terminating, now.Add(cmp.Or(p.insist, insist))
 		return action{signal: syscall.SIGTERM}
 	case killing:
 		p.next = time.Time{}

@@ -171,7 +171,7 @@ func (j *Job) newRun(plan *Plan) *run {
 	if j.PrintExits {
 		r.endings = make(endings, plan.World)
 	}
-	r.policy = policy{killDelay: j.KillDelay, recover: j.Recover, step: plan.Slurm}
+	r.policy = policy{killDelay: j.KillDelay, insist: j.Insist, recover: j.Recover, step: plan.Slurm}
 	if r.policy.killDelay <= 0 {
 		r.policy.killDelay = DefaultKillDelay
 	}

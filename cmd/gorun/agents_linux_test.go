@@ -483,6 +483,18 @@ func testReportOnHosts(t *testing.T, w *way) {
 	}
 }
 
+// The debugger of a rank on another host is found there, and opens the program that has been sent there.
+func TestDebugOnHosts(t *testing.T) {
+	t.Parallel()
+	dir, w := falseDebugger(t), ways(t)["exec"]
+	j := w.prepare(t, 1, "--debug", "1", module(t, hello), "a")
+	j.cmd.Env = append(j.cmd.Env, "GOFLAGS=", "PATH="+dir+":"+os.Getenv("PATH"))
+	j.start().wait(0).printsLines("built [a]", "dlv exec --headless --listen=127.0.0.1:0 -- with 24h", "built [a]")
+	j = w.prepare(t, 1, "--debug", "1", "/bin/true")
+	j.cmd.Env = append(j.cmd.Env, "PATH=/nowhere", "HOME=/nowhere", "GOPATH=", "GOBIN=")
+	j.start().wait(127).says("host b: --debug 1: dlv is not in PATH")
+}
+
 // A host that is not to be had ends the job, with a word of what is wrong.
 func TestHostsThatDoNotAnswer(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func complete(root *cobra.Command) {
 	root.RegisterFlagCompletionFunc("host", values("localhost"))
 	root.RegisterFlagCompletionFunc("stdin", values("none", "all", "0"))
 	root.RegisterFlagCompletionFunc("launch-agent", values("ssh", "kubectl exec -i"))
-	for _, number := range []string{"np", "ppn", "tree-width", "cpus-per-task"} {
+	for _, number := range []string{"np", "ppn", "debug", "tree-width", "cpus-per-task"} {
 		root.RegisterFlagCompletionFunc(number, values())
 	}
 	for _, time := range []string{"timeout", "kill-delay", "host-timeout"} {
@@ -69,6 +69,7 @@ func complete(root *cobra.Command) {
 	root.MarkFlagDirname("wdir")
 	root.MarkFlagDirname("output-dir")
 	root.MarkFlagDirname("report")
+	root.MarkFlagDirname("cpuprofile")
 	if c, _, err := root.Find([]string{"simulate"}); err == nil {
 		c.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion,
 			cobra.ShellCompDirective) {

@@ -29,6 +29,8 @@ type jobFlags struct {
 	preload    bool
 	verbose    bool
 	report     named
+	cpuProfile named
+	race       bool
 	appFile    named
 	dryRun     bool
 	version    bool
@@ -74,6 +76,10 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.VarP(&j.appFile, "app", "", "the programs of the job from a `FILE`: a line for each, as after a colon")
 	f.Var(&j.report, "report", "at the end, write a report of the calls of all ranks into the folder `DIR`, on the host "+
 		"of rank 0: report.json and trace.json")
+	f.Var(&j.cpuProfile, "cpuprofile", "write a CPU profile of each rank to rank-N.pprof in the folder `DIR`, on the "+
+		"host of the rank, also if the job fails; calls of the library are its labels")
+	f.BoolVar(&j.race, "race", false, "build the packages with the race detector")
+	f.Var((*named)(&j.Debug), "debug", "run the `RANK` under dlv, which waits for dlv connect on the rank's host")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "report the steps of gorun: GORUN_LOG=debug for gorun, "+
 		"not for the ranks")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")

@@ -73,17 +73,96 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// --report is a setting of the ranks, which may run in another folder, and outdoes the one that is there.
-func TestReportFlag(t *testing.T) {
+// --report and --cpuprofile are settings of the ranks, which may run in another folder, and outdo the ones that are
+// there.
+func TestFolderFlags(t *testing.T) {
 	t.Parallel()
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := prepare(t, "-n", "1", "--report", "out", "--wdir", t.TempDir(), "sh", "-c", "echo $GORUN_REPORT")
-	j.cmd.Env = append(j.cmd.Env, "GORUN_REPORT=/elsewhere")
-	j.start().wait(0).prints(filepath.Join(here, "out") + "\n")
-	start(t, "-n", "1", "--report", "", "sh").wait(2).says("--report", "it is empty")
+	for flag, name := range map[string]string{"--report": "GORUN_REPORT", "--cpuprofile": "GORUN_CPUPROFILE"} {
+		j := prepare(t, "-n", "1", flag, "out", "--wdir", t.TempDir(), "sh", "-c", "echo $"+name)
+		j.cmd.Env = append(j.cmd.Env, name+"=/elsewhere")
+		j.start().wait(0).prints(filepath.Join(here, "out") + "\n")
+		start(t, "-n", "1", flag, "", "sh").wait(2).says(flag, "it is empty")
+	}
+}
+
+// With --cpuprofile a rank that is told to end because of another one has time to write.
+func TestTimeForProfile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script := "trap 'sleep 0.5; echo written; exit' TERM; test $PMI_RANK = 1 && { while [ ! -e " + dir + "/ready ]; do " +
+		"sleep 0.01; done; exit 3; }; : >" + dir + "/ready; while :; do sleep 0.01; done"
+	start(t, "-n", "2", "--cpuprofile", dir, "sh", "-c", script).wait(3).prints("written\n")
+}
+
+// falseDebugger is a dlv that prints its arguments and runs the program.
+func falseDebugger(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	script := "#!/bin/sh\necho dlv $1 $2 $3 $5 with $GORUN_TIMEOUT\nprogram=$4\nshift 5\nexec $program \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "dlv"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A rank runs under the debugger, with its arguments, and the others do not.
+func TestDebug(t *testing.T) {
+	t.Parallel()
+	withDebugger := func(args ...string) *job {
+		j := prepare(t, args...)
+		j.cmd.Env = append(j.cmd.Env, "PATH="+falseDebugger(t)+":"+os.Getenv("PATH"), "GOFLAGS=")
+		return j
+	}
+	const dlv = "dlv exec --headless --listen=127.0.0.1:0 -- with "
+	withDebugger("-n", "2", "--debug", "1", "-l", "RANK", "print=x").start().wait(0).
+		printsLines("[1] "+dlv+"24h", "[0] x", "[1] x").says("rank 1 waits under dlv", "dlv connect ADDRESS")
+	j := withDebugger("-n", "1", "--debug", "0", "RANK", "print=x")
+	j.cmd.Env = append(j.cmd.Env, "GORUN_TIMEOUT=7s")
+	j.start().wait(0).printsLines(dlv+"7s", "x")
+	dir := module(t, hello)
+	withDebugger("-n", "1", "--debug", "0", dir, "a", "b c").start().wait(0).printsLines(dlv+"24h", "built [a b c]")
+	j = withDebugger("-n", "1", "--debug", "0", "--dry-run", dir, "a").start().wait(0)
+	for _, part := range []string{"go build '-gcflags=all=-N -l' ", "dlv exec --headless --listen=127.0.0.1:0 " + dir +
+		" -- a\n"} {
+		if !strings.Contains(j.out.String(), part) {
+			t.Errorf("the plan has no %q:\n%s", part, &j.out)
+		}
+	}
+	start(t, "-n", "2", "--debug", "2", "true").wait(2).says("--debug 2: use a rank from 0 to 1")
+	j = prepare(t, "-n", "2", "--debug", "1", "/bin/true")
+	j.cmd.Env = append(j.cmd.Env, "PATH=/nowhere", "HOME=/nowhere", "GOPATH=", "GOBIN=")
+	j.start().wait(2).says("--debug 1: dlv is not in PATH", "go install github.com/go-delve/delve/cmd/dlv@latest")
+	bin := filepath.Join(t.TempDir(), "bin")
+	if err := os.Rename(falseDebugger(t), bin); err != nil {
+		t.Fatal(err)
+	}
+	j = prepare(t, "-n", "1", "--debug", "0", "/bin/echo", "x")
+	j.cmd.Env = append(j.cmd.Env, "PATH=/nowhere", "GOPATH=/nowhere:"+filepath.Dir(bin))
+	j.start().wait(0).printsLines(dlv+"24h", "x")
+}
+
+// --race has packages built with the race detector.
+func TestRace(t *testing.T) {
+	t.Parallel()
+	start(t, "-n", "1", "--race", "/bin/true").wait(2).says("--race is for Go packages", "/bin/true", "go build -race")
+	dir := module(t, "package main\n\nimport \"fmt\"\n\nvar race = false\n\nfunc main() { fmt.Println(\"race\", race) }\n")
+	with := "//go:build race\n\npackage main\n\nfunc init() { race = true }\n"
+	if err := os.WriteFile(filepath.Join(dir, "race.go"), []byte(with), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if j := start(t, "-n", "1", "--race", "--dry-run", dir).wait(0); !strings.Contains(j.out.String(), "go build -race ") {
+		t.Errorf("the plan is %s", &j.out)
+	}
+	if testing.Short() {
+		return // the rest builds the runtime
+	}
+	j := prepare(t, "-n", "1", "--race", dir)
+	j.cmd.Env = append(j.cmd.Env, "GOFLAGS=")
+	j.start().wait(0).prints("race true\n")
 }
 
 // The job's secret is in no environment, command line or log.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/procs"
@@ -92,7 +93,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	if err != nil {
 		return launcher.CodeUsage, usageError{err}
 	}
-	environ, err := j.withReport(os.Environ())
+	environ, err := j.withSettings(os.Environ())
 	if err != nil {
 		return launcher.CodeUsage, usageError{err}
 	}
@@ -108,6 +109,9 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		if job.Dump, err = filepath.Abs(job.Dump); err != nil {
 			return launcher.CodeUsage, err
 		}
+	}
+	if j.cpuProfile != "" {
+		job.Insist = profileTime
 	}
 	job.LogLevel = values.Log
 	if j.verbose && values.Log == "off" {
@@ -145,6 +149,9 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	if err := handTuned(&job, programs); err != nil {
 		return launcher.CodeUsage, err
 	}
+	if err := j.buildFlags(programs); err != nil {
+		return launcher.CodeUsage, usageError{err}
+	}
 	tag(programs, stderr)
 	if j.dryRun {
 		return 0, job.Describe(stdout, programs)
@@ -163,20 +170,52 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	for i, p := range programs {
 		job.Apps[i].Path = p.Path
 	}
+	if j.Debug != "" {
+		fmt.Fprintf(stderr, "gorun: rank %s waits under dlv, which prints its address: run dlv connect ADDRESS in another "+
+			"terminal of the rank's host\n", j.Debug)
+	}
 	return job.Run(), nil
 }
 
-// withReport returns the environment of a job with the setting that --report makes.
-func (j *jobFlags) withReport(environ []string) ([]string, error) {
-	if j.report == "" {
-		return environ, nil
+// profileTime is the time in which a rank writes its profile when the job fails. The runtime collects samples for 0.1 s
+// at a time.
+const profileTime = 2 * time.Second
+
+// buildFlags sets the flags with which packages are built.
+func (j *jobFlags) buildFlags(programs []*program.Program) error {
+	for _, p := range programs {
+		if j.race && !isPackage(p) {
+			return fmt.Errorf("--race is for Go packages, which gorun builds, and %s is built already: use go build -race",
+				p.Name)
+		}
+		if j.race {
+			p.Flags = append(p.Flags, "-race")
+		}
+		if j.Debug != "" {
+			p.Flags = append(p.Flags, "-gcflags=all=-N -l") // dlv finds each variable and line
+		}
 	}
-	dir, err := filepath.Abs(string(j.report)) // ranks may run in another folder
-	if err != nil {
-		return nil, err
+	return nil
+}
+
+// withSettings returns the environment of a job with the settings that flags make.
+func (j *jobFlags) withSettings(environ []string) ([]string, error) {
+	for name, folder := range map[string]named{"GORUN_REPORT": j.report, "GORUN_CPUPROFILE": j.cpuProfile} {
+		if folder == "" {
+			continue
+		}
+		dir, err := filepath.Abs(string(folder)) // ranks may run in another folder
+		if err != nil {
+			return nil, err
+		}
+		environ = slices.DeleteFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+		environ = append(environ, name+"="+dir)
 	}
-	environ = slices.DeleteFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, "GORUN_REPORT=") })
-	return append(environ, "GORUN_REPORT="+dir), nil
+	const limit = "GORUN_TIMEOUT="
+	if j.Debug != "" && !slices.ContainsFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, limit) }) {
+		environ = append(environ, limit+"24h") // the other ranks wait for a rank that stands in the debugger
+	}
+	return environ, nil
 }
 
 // checkSettings reads gorun's own settings, and warns of what has no effect in them and in those of each program (-x),

@@ -41,12 +41,14 @@ type Options struct {
 	Hooks any
 }
 
-// Report returns the folder that gets a report of the calls, or "".
-func Report(o Options) string {
+// Observers returns the settings, of which Report, CPUProfile and Labels are for package mpi. [Job] and [Local] report
+// what is wrong with them.
+func Observers(o Options) settings.Values {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	return lookup(o.Environ, "GORUN_REPORT")
+	set, _, _ := settings.Load(o.Environ)
+	return set
 }
 
 // config is Options without a nil in Environ and Log, and the settings.

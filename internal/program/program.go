@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/procs"
@@ -21,6 +22,7 @@ type Program struct {
 	// Package is the argument for go build when Name is not a binary: a directory, an import path or a .go file.
 	Package string
 	Tags    []string // build tags of it
+	Flags   []string // of go build
 	file    *os.File // holds the built executable, which has no name in any file system; of Linux
 	temp    string   // of other systems: the folder of the executable, to be removed
 }
@@ -131,7 +133,8 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 	}
 	// As go run does, the build stamps no revision: git refuses to tell root one of another user's checkout.
 	cmd := exec.Command(tool, "build", "-buildvcs=false", "-o", target)
-	cmd.Dir, cmd.Args = dir, append(append(cmd.Args, withTags(ctx, tool, dir, p.Tags)...), name)
+	cmd.Dir = dir
+	cmd.Args = append(slices.Concat(cmd.Args, p.Flags, withTags(ctx, tool, dir, p.Tags)), name)
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+work)
 	if err := procs.RunGroup(ctx, cmd, work, cleanerArgv); err != nil {
@@ -197,6 +200,25 @@ func goTool() (string, error) {
 		return path, nil
 	}
 	return "", errors.New("the go command is not in PATH; install Go, or give gorun a binary")
+}
+
+// Debugger finds dlv in PATH, or where go install puts programs.
+func Debugger() (string, error) {
+	path, err := exec.LookPath("dlv")
+	if err == nil {
+		return filepath.Abs(path)
+	}
+	folders := []string{os.Getenv("GOBIN")}
+	for _, dir := range append(filepath.SplitList(os.Getenv("GOPATH")), filepath.Join(os.Getenv("HOME"), "go")) {
+		folders = append(folders, filepath.Join(dir, "bin"))
+	}
+	for _, dir := range folders {
+		if path, err := exec.LookPath(filepath.Join(dir, "dlv")); err == nil && filepath.IsAbs(dir) {
+			return path, nil
+		}
+	}
+	return "", notFound("dlv is not in PATH; install it with " +
+		"go install github.com/go-delve/delve/cmd/dlv@latest, and have $(go env GOPATH)/bin in PATH")
 }
 
 // Send reads an executable and passes its pieces to send, and an empty piece at the end. It returns the error of a file

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"math"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 // Call is a call that is over.
 type Call struct {
 	Op, Kind   string
-	Begin, End int64 // of Recorder.Now
+	Begin, End int64 // of Recorder.Ticks
 	Context    uint32
 	Peer       int // in the world; negative: none
 	Bytes      int64
@@ -105,9 +106,9 @@ func (f *Flow) add(bytes int64) {
 
 // Limits of the timeline: of one rank, and of all ranks together, since rank 0 gets it.
 const (
-	eventBytes   = 48
+	entryBytes   = 48
 	memoryBound  = 64 << 20
-	mostOfRank   = memoryBound / 2 / eventBytes
+	mostOfRank   = memoryBound / 3 / entryBytes // a call has up to two messages of its own
 	mostTogether = 1 << 19
 	leastOfRank  = 256
 )
@@ -116,48 +117,74 @@ const (
 // functions of the library deep.
 const callersDeep = 11
 
+// mix adds a return address to the hash of the ones before it.
+func mix(hash uint64, pc uintptr) uint64 { return (hash ^ uint64(pc)) * 0x9E3779B97F4A7C15 }
+
+// siteKey is a chain of return addresses, by its hash, and the operation. Of the chains of a program, some thousands,
+// no two have one hash in 64 bits.
 type siteKey struct {
-	pcs [callersDeep]uintptr
-	op  string
+	chain uint64
+	op    string
 }
 
-// recent is where the sites of recent calls are found, by their return addresses.
+// recent is where the sites of recent calls are found, by the first bits of the hash.
 type recent [256]struct {
 	key siteKey
-	at  int32 // in Part.Sites, from 1
+	at  int32 // in Part.Sites
 }
 
-// place is the one place of a key.
-func (k *siteKey) place() uint8 {
-	var h uintptr
-	for _, pc := range k.pcs {
-		h = h*31 + pc
-	}
-	return uint8(h ^ h>>8 ^ h>>16)
+// entry is a call on the timeline, with one of its messages, or another message of a call. Times are ticks.
+type entry struct {
+	begin, end   int64
+	bytes        int64
+	context      uint32
+	peer, tag    int32
+	of           int32 // a call: its site; a message of its own: the event of its call
+	way          Way   // of the message
+	call, moves  bool  // whether it has a call, and a message
+	isCollective bool
 }
+
+// entriesEach is how many entries are allocated at a time: growing a slice would copy them again and again.
+const entriesEach = 1 << 10
 
 // Recorder records the calls of one rank.
 type Recorder struct {
 	base  time.Time
 	clock int64 // of the host, at base
-	room  int   // for events, and for transfers
+	ticks bool  // the processor's counter gives the times of calls
+	began pair  // of ticks and clock, at the begin
+	room  int   // for calls on the timeline; twice as many for messages
 
 	mu      sync.Mutex
 	sites   map[siteKey]int32
 	byLine  map[Site]int32 // by what does not change
 	recent  recent
-	part    Part
+	part    Part   // of its Sites, times are ticks
 	out, in []Flow // by peer
+
+	log          []*[entriesEach]entry
+	last         *[entriesEach]entry // of log
+	used         int                 // entries of last
+	calls, moved int                 // on the timeline
 }
+
+// pair is one moment in ticks and on the clock of the host.
+type pair struct{ ticks, clock int64 }
 
 // New returns the recorder of a rank.
 func New(rank, size int, transport string) *Recorder {
+	return newRecorder(rank, size, transport, hasTicks())
+}
+
+// newRecorder is New by the processor's counter or without it.
+func newRecorder(rank, size int, transport string, ticks bool) *Recorder {
 	host, _ := os.Hostname()
-	r := &Recorder{base: time.Now(), clock: hostClock(), sites: map[siteKey]int32{}, byLine: map[Site]int32{},
-		out: make([]Flow, size), in: make([]Flow, size),
-		room: roomOf(size)}
+	r := &Recorder{base: time.Now(), clock: hostClock(), ticks: ticks, sites: map[siteKey]int32{},
+		byLine: map[Site]int32{}, out: make([]Flow, size), in: make([]Flow, size), room: roomOf(size), used: entriesEach}
+	r.began = r.moment()
 	r.part = Part{Rank: rank, Size: size, Host: host, Transport: transport, Program: filepath.Base(os.Args[0]),
-		Started: time.Now().UnixNano(), Begin: r.Now()}
+		Started: time.Now().UnixNano(), Begin: r.began.clock}
 	return r
 }
 
@@ -170,43 +197,78 @@ func (r *Recorder) Rank() int { return r.part.Rank }
 // Now returns the time on the clock of the host, in nanoseconds.
 func (r *Recorder) Now() int64 { return r.clock + int64(time.Since(r.base)) }
 
+// Ticks returns the time of a Call. Part makes nanoseconds of it: a second look at the clock, at the end, says how long
+// a tick is.
+func (r *Recorder) Ticks() int64 {
+	if r.ticks {
+		return cpuTicks()
+	}
+	return r.Now()
+}
+
+// moment returns the time in ticks and on the clock. The shortest of some tries is the most exact one: a thread may
+// lose its processor between the two.
+func (r *Recorder) moment() (best pair) {
+	if !r.ticks {
+		now := r.Now()
+		return pair{now, now}
+	}
+	shortest := int64(math.MaxInt64)
+	for range 5 {
+		before := r.Ticks()
+		clock := r.Now()
+		after := r.Ticks()
+		if took := after - before; took < shortest {
+			shortest, best = took, pair{before + took/2, clock}
+		}
+	}
+	return best
+}
+
 // Record records a call, and the messages that it has sent or received.
 func (r *Recorder) Record(c *Call, messages []Message) {
-	key := siteKey{op: c.Op}
-	callers(&key.pcs)
+	var pcs [callersDeep]uintptr
+	chain := callers(&pcs)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	near := &r.recent[key.place()]
-	at := near.at - 1
-	if at < 0 || near.key != key {
-		var known bool
-		if at, known = r.sites[key]; !known {
-			at = r.add(&key, c)
-		}
-		near.key, near.at = key, at+1
+	near := &r.recent[chain>>56]
+	if near.key.chain != chain || near.key.op != c.Op {
+		near.key, near.at = siteKey{chain, c.Op}, r.find(chain, &pcs, c)
 	}
-	s := &r.part.Sites[at]
-	took := c.End - c.Begin
+	s := &r.part.Sites[near.at]
+	took := max(0, c.End-c.Begin)
 	s.Calls++
 	s.Bytes += c.Bytes
 	s.Time += took
 	s.Longest = max(s.Longest, took)
-	r.part.Calls++
-	r.part.InCalls += took
 	event := int32(-1)
-	if len(r.part.Events) < r.room && r.part.Unkept == 0 {
-		event = int32(len(r.part.Events))
-		r.part.Events = append(r.part.Events, Event{at, int32(c.Peer), c.Begin, c.End, c.Bytes, c.Context, c.Collective})
+	var e *entry
+	if r.calls < r.room {
+		event = int32(r.calls)
+		r.calls++
+		e = r.next()
+		*e = entry{begin: c.Begin, end: c.Begin + took, bytes: c.Bytes, context: c.Context, peer: int32(c.Peer),
+			of: near.at, call: true, isCollective: c.Collective}
 	} else {
 		r.part.Unkept++
 	}
-	for _, m := range messages {
-		r.message(m, event)
+	for i := range messages {
+		r.message(&messages[i], event, e)
 	}
+	r.mu.Unlock()
 }
 
-// message counts a message. event is -1 if its call is not on the timeline.
-func (r *Recorder) message(m Message, event int32) {
+// next returns a new entry.
+func (r *Recorder) next() *entry {
+	if r.used == entriesEach {
+		r.last, r.used = new([entriesEach]entry), 0
+		r.log = append(r.log, r.last)
+	}
+	r.used++
+	return &r.last[r.used-1]
+}
+
+// message counts a message. event is -1 if its call is not on the timeline; else e is the call's entry.
+func (r *Recorder) message(m *Message, event int32, e *entry) {
 	if m.Peer < 0 || m.Peer >= len(r.out) {
 		return
 	}
@@ -217,19 +279,36 @@ func (r *Recorder) message(m Message, event int32) {
 	case Read:
 		r.in[m.Peer].add(m.Bytes)
 	}
-	if event >= 0 && (m.Way == Sent || m.Way == Received) && len(r.part.Transfers) < 2*r.room {
-		r.part.Transfers = append(r.part.Transfers, Transfer{m, event})
+	if event < 0 || m.Way != Sent && m.Way != Received || r.moved >= 2*r.room {
+		return
 	}
+	r.moved++
+	if e.moves || e.peer != int32(m.Peer) || e.bytes != m.Bytes || e.context != m.Context {
+		e = r.next()
+		*e = entry{bytes: m.Bytes, context: m.Context, peer: int32(m.Peer), of: event}
+	}
+	e.moves, e.way, e.tag = true, m.Way, int32(m.Tag)
+}
+
+// find returns the site of a call that is not among the recent ones.
+func (r *Recorder) find(chain uint64, pcs *[callersDeep]uintptr, c *Call) int32 {
+	key := siteKey{chain, c.Op}
+	at, known := r.sites[key]
+	if !known {
+		at = r.add(*pcs, c)
+		r.sites[key] = at
+	}
+	return at
 }
 
 // add finds the line of the program that has made a call, and returns its site.
-func (r *Recorder) add(key *siteKey, c *Call) int32 {
+func (r *Recorder) add(pcs [callersDeep]uintptr, c *Call) int32 {
 	s := Site{Op: c.Op, Kind: c.Kind}
 	n := 0
-	for n < len(key.pcs) && key.pcs[n] != 0 {
+	for n < len(pcs) && pcs[n] != 0 {
 		n++
 	}
-	frames := runtime.CallersFrames(key.pcs[:n])
+	frames := runtime.CallersFrames(pcs[:n])
 	for f, more := frames.Next(); n > 0; f, more = frames.Next() {
 		s.Func, s.File, s.Line = f.Function, f.File, f.Line
 		if !more || !ofLibrary(f.Function, f.File) {
@@ -242,7 +321,6 @@ func (r *Recorder) add(key *siteKey, c *Call) int32 {
 		r.part.Sites = append(r.part.Sites, s)
 		r.byLine[s] = at
 	}
-	r.sites[*key] = at
 	return at
 }
 
@@ -267,10 +345,53 @@ func (r *Recorder) Part() *Part {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &r.part
-	p.End = r.Now()
+	each := r.each(r.moment())
+	long := func(ticks int64) int64 { return int64(float64(ticks) * each) }
+	if each == 1 {
+		long = func(ticks int64) int64 { return ticks } // exact, also where they are more than 53 bits
+	}
+	at := func(ticks int64) int64 { return p.Begin + long(ticks-r.began.ticks) }
+	p.End = max(p.Begin, at(r.Ticks()))
 	p.CPU, p.Memory = usage()
 	p.Out, p.In = flows(r.out), flows(r.in)
+	for i := range p.Sites {
+		s := &p.Sites[i]
+		s.Time, s.Longest = long(s.Time), long(s.Longest)
+		p.Calls += s.Calls
+		p.InCalls += s.Time
+	}
+	p.Events, p.Transfers = make([]Event, 0, r.calls), make([]Transfer, 0, r.moved)
+	for i, some := range r.log {
+		n := entriesEach
+		if i == len(r.log)-1 {
+			n = r.used
+		}
+		for _, e := range some[:n] {
+			event := e.of
+			if e.call {
+				event = int32(len(p.Events))
+				p.Events = append(p.Events, Event{e.of, e.peer, at(e.begin), at(e.end), e.bytes, e.context, e.isCollective})
+			}
+			if e.moves {
+				m := Message{e.way, int(e.peer), int(e.tag), e.context, e.bytes}
+				p.Transfers = append(p.Transfers, Transfer{m, event})
+			}
+		}
+		r.log[i] = nil
+	}
 	return p
+}
+
+// each returns how many nanoseconds a tick is, by two moments: began and ended.
+func (r *Recorder) each(ended pair) float64 {
+	switch ticks := ended.ticks - r.began.ticks; {
+	case !r.ticks:
+		return 1
+	case ticks <= 0: // a virtual machine has moved to another host
+		return 0
+	default:
+		return max(0, float64(ended.clock-r.began.clock)/float64(ticks))
+	}
 }
 
 func flows(all []Flow) (some []Flow) {

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -113,7 +114,7 @@ func TestHostileParts(t *testing.T) {
 
 // The timeline is bounded, and the sums are not.
 func TestTimelineIsBounded(t *testing.T) {
-	r := New(0, mostTogether, "")
+	r := newRecorder(0, mostTogether, "", false)
 	const calls = 2 * leastOfRank
 	for range calls {
 		r.Record(&Call{Op: "Send", Kind: "send", End: 2, Bytes: 3}, []Message{{Way: Sent, Peer: 1, Bytes: 3}})
@@ -128,13 +129,96 @@ func TestTimelineIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is what a call costs more with a report, but for the hooks.
+// BenchmarkRecord is what a call costs more with a report, but for the hooks: on the timeline, and later.
 func BenchmarkRecord(b *testing.B) {
-	r := New(0, 2, "")
-	b.ReportAllocs()
-	for b.Loop() {
-		c := Call{Op: "Send", Kind: "send", Begin: r.Now(), Bytes: 8, Peer: 1}
-		c.End = r.Now()
-		r.Record(&c, []Message{{Way: Sent, Peer: 1, Tag: 7, Bytes: 8}})
+	for _, kept := range []bool{true, false} {
+		b.Run(map[bool]string{true: "kept", false: "sums"}[kept], func(b *testing.B) {
+			r := New(0, 2, "")
+			if !kept {
+				r.room = 0
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if kept && r.calls == r.room {
+					b.StopTimer()
+					r = New(0, 2, "")
+					b.StartTimer()
+				}
+				c := Call{Op: "Send", Kind: "send", Begin: r.Ticks(), Bytes: 8, Peer: 1}
+				c.End = r.Ticks()
+				r.Record(&c, []Message{{Way: Sent, Peer: 1, Tag: 7, Bytes: 8}})
+			}
+		})
+	}
+}
+
+// What has been recorded comes back, with messages that are in the entry of their call and others.
+func TestPartHasWhatWasRecorded(t *testing.T) {
+	r := newRecorder(0, 4, "", false)
+	begin := r.Part().Begin // nothing yet
+	r = newRecorder(0, 4, "", false)
+	var want []Event
+	var messages []Transfer
+	const calls = 3 * entriesEach
+	for i := range calls {
+		c := Call{Op: "Sendrecv", Kind: "sendrecv", Begin: r.Ticks(), Peer: 1, Bytes: 8, Context: 6, Collective: i%3 == 0}
+		c.End = r.Ticks()
+		moved := []Message{{Sent, 1, i, 6, 8}, {Received, 2, i, 6, 8}, {Sent, 3, i, 6, 5}}[:i%4]
+		r.Record(&c, moved)
+		want = append(want, Event{0, 1, c.Begin, c.End, 8, 6, c.Collective})
+		for _, m := range moved {
+			messages = append(messages, Transfer{m, int32(i)})
+		}
+	}
+	p := r.Part()
+	if !slices.Equal(p.Events, want) || !slices.Equal(p.Transfers, messages) || p.Calls != calls || p.Begin < begin {
+		t.Errorf("%d of %d events and %d of %d messages, or other ones, of %d calls", len(p.Events), len(want),
+			len(p.Transfers), len(messages), p.Calls)
+	}
+	if size := reflect.TypeFor[entry]().Size(); size != entryBytes {
+		t.Errorf("an entry has %d bytes, and %d count for the bound", size, entryBytes)
+	}
+}
+
+// Ticks become times of the host's clock: a call lies between what the clock has said before and after it.
+func TestTicksAreTimes(t *testing.T) {
+	for _, ticks := range []bool{false, hasTicks()} {
+		r := newRecorder(0, 2, "", ticks)
+		const calls = 100
+		var before, after [calls]int64
+		for i := range calls {
+			before[i] = r.Now()
+			c := Call{Op: "Send", Kind: "send", Begin: r.Ticks()}
+			for c.End = c.Begin; r.Now() < before[i]+20_000; c.End = r.Ticks() {
+			}
+			after[i] = r.Now()
+			r.Record(&c, nil)
+		}
+		p := r.Part()
+		const blur = 10_000 // ns: the moments from which the scale comes are not exact
+		var sum, longest int64
+		for i, e := range p.Events {
+			if e.Begin < before[i]-blur || e.End > after[i]+blur || e.End < e.Begin {
+				t.Errorf("ticks %v: a call of %d…%d was recorded as %d…%d", ticks, before[i], after[i], e.Begin, e.End)
+			}
+			sum, longest = sum+e.End-e.Begin, max(longest, e.End-e.Begin)
+		}
+		s := p.Sites[0]
+		if p.End < p.Begin || p.InCalls != s.Time || max(sum-s.Time, s.Time-sum) > calls || max(longest-s.Longest,
+			s.Longest-longest) > 1 {
+			t.Errorf("ticks %v: the sums are %+v, %d in calls; the calls took %d, the longest %d", ticks, s, p.InCalls, sum,
+				longest)
+		}
+	}
+}
+
+// A counter that goes backwards makes no times that cannot be.
+func TestTicksGoBackwards(t *testing.T) {
+	r := newRecorder(0, 2, "", false)
+	r.ticks, r.began.ticks = true, 1<<62 // in ten thousand years
+	r.Record(&Call{Op: "Send", Kind: "send", Begin: 9, End: 5}, nil)
+	p := r.Part()
+	if _, err := Merge([]*Part{p, {Rank: 1}}); err != nil || p.Sites[0].Time != 0 || p.Events[0].End != p.Begin {
+		t.Errorf("%+v, %v", p, err)
 	}
 }

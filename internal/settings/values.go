@@ -136,6 +136,14 @@ type Values struct {
 	// writes it, on its host. gorun --report sets it. It must be the same for all ranks.
 	Report string `env:"GORUN_REPORT"`
 
+	// The folder that gets a CPU profile of each rank, rank-N.pprof, from Init to Finalize. Each rank writes on its own
+	// host. gorun --cpuprofile sets it. RunLocal does not look at it.
+	CPUProfile string `env:"GORUN_CPUPROFILE"`
+
+	// 1: calls have labels in CPU profiles, and are regions and tasks of execution traces, which the program makes by
+	// itself. GORUN_CPUPROFILE implies it. 0: calls take no time for them.
+	Labels bool `env:"GORUN_LABELS" default:"0"`
+
 	// The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.
 	Job string `env:"GORUN_JOB" of:"job"`
 
