@@ -47,8 +47,8 @@ endif
 
 .DEFAULT_GOAL = build
 .PHONY: build help test bare verify deps deps-verify vet cross arm64 unit e2e peers page examples race guard \
-	guard-rewrite fuzz stress hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu bench \
-	compare compare-quick softhca softcuda clean api api-baseline release
+	guard-rewrite fuzz stress hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu soak-stall \
+	bench compare compare-quick softhca softcuda clean api api-baseline release
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -221,17 +221,17 @@ pauses:          ## tests whose every statement may be held up: make pauses PKG=
 	$(GO) run ./internal/tools/pauses $(PKG)
 
 soak:            ## stress for SOAK over each of shm, tcp with faults, verbs, and between GPUs: make soak SOAK=8h
-	$(MAKE) --keep-going --no-print-directory soak-shm soak-hosts soak-verbs soak-gpu
+	$(MAKE) --keep-going --no-print-directory soak-shm soak-hosts soak-verbs soak-gpu soak-stall
 
 soak-shm:        ## of soak: 8 ranks with shared memory
 	$(GO) build -o bin/ ./cmd/gorun ./benchmarks/stress
-	GORUN_TRANSPORTS=shm bin/gorun -n 8 bin/stress -limits -time $(SOAK)
+	GORUN_TRANSPORTS=shm bin/gorun --stall abort -n 8 bin/stress -limits -time $(SOAK)
 
 soak-verbs: export CGO_ENABLED = 1
 soak-verbs:      ## of soak: 4 ranks over the software HCA
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
-	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs GORUN_TM=on bin/verbs/gorun -n 4 bin/verbs/stress -limits -time $(SOAK)
+	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs GORUN_TM=on bin/verbs/gorun --stall abort -n 4 bin/verbs/stress -limits -time $(SOAK)
 
 soak-hosts: $(GOTESTSUM)  ## of soak: over hosts whose links and processes fail
 	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 24h -v -run '^TestHostsStress$$' ./internal/e2e
@@ -239,6 +239,10 @@ soak-hosts: $(GOTESTSUM)  ## of soak: over hosts whose links and processes fail
 soak-gpu: export CGO_ENABLED = 1
 soak-gpu: $(GOTESTSUM)  ## of soak: messages between software GPUs; GORUN_TEST_SEED repeats a program
 	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -tags verbs,cuda -run '^TestRandomMessages' ./gpu
+
+soak-stall: export CGO_ENABLED = 1
+soak-stall: $(GOTESTSUM)  ## of soak: random programs, which gorun --stall must not take for jobs that stand
+	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -tags verbs -run 'RandomProgramsDoNotStand$$' ./internal/e2e
 
 bench:           ## Go's micro-benchmarks, beside the code they measure
 	$(GO) test -run '^$$' -bench . -benchmem ./...

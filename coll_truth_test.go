@@ -64,6 +64,18 @@ func TestRandomPrograms(t *testing.T) {
 	t.Logf("%d programs from seed %d on", programs, from)
 }
 
+// RunLocal ends none of them however often it looks whether a rank can move.
+func TestRandomProgramsMove(t *testing.T) {
+	mpi.LookOften(t, 50*time.Microsecond)
+	seeds := uint64(1000)
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
+		randomProgram(t, &truth.Random{Seed: seed, Mistakes: seed%5 == 4})
+	}
+}
+
 // So with calls that one rank makes wrongly: all ranks that can see it have an error, and every other call is right.
 func TestRandomMistakes(t *testing.T) {
 	seeds := uint64(200)

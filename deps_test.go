@@ -93,7 +93,7 @@ const graph = `
 	                                internal/tuned
 	internal/vet                  : collectives, {golang.org/x/tools}
 	internal/waits                :
-	internal/standstill           : pml, internal/agree, internal/coll, internal/waits, {github.com/hashicorp/go-hclog}
+	internal/standstill           : pml, internal/agree, internal/coll, internal/waits
 	internal/door                 : accel
 	internal/report               : {golang.org/x/sys}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,

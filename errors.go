@@ -28,7 +28,7 @@ var (
 	ErrEpoch       = mpierr.ErrEpoch       // the window's epoch does not allow the call
 	ErrRange       = mpierr.ErrRange       // an operation reaches beyond the window's memory
 	ErrPeerFailed  = mpierr.ErrPeerFailed  // the other rank has died, has returned or is out of reach
-	ErrAborted     = mpierr.ErrAborted     // the job ends, or another rank of RunLocal has failed
+	ErrAborted     = mpierr.ErrAborted     // the job ends, another rank of RunLocal has failed, or no rank of it can move
 	ErrUnavailable = mpierr.ErrUnavailable // nothing here provides it: no transport, launcher or build tag
 	ErrNoMemory    = mpierr.ErrNoMemory    // there is no room for buffers, or no such memory
 	ErrDevice      = mpierr.ErrDevice      // an accelerator's driver reports an error

@@ -20,9 +20,9 @@ import (
 // under way is ErrRequest. RunLocal waits for collective calls that continue after their context ended; they are
 // ErrRequest if other ranks have not made them when all have returned.
 //
-// If all ranks wait for each other, and no other goroutine could call the library, RunLocal reports after about two
-// seconds, once, which rank is in which call and waits for what. The report goes to standard error or to the logger of
-// WithLogger, and RunLocal continues to wait.
+// If all ranks wait for each other, and no other goroutine of the process could call the library, all calls end with
+// ErrAborted at once, and RunLocal's error says which rank is in which call and waits for what. RunLocal cannot see a
+// timer of time.AfterFunc whose function would call the library: use a goroutine that sleeps.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return mpierr.New("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
@@ -40,11 +40,17 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		bodies.Wait()
 		close(last)
 	}()
-	looker := standstill.New(engines, o.Log)
+	var stood error
+	why := errors.New("no rank can move; RunLocal's error says which rank waits for what")
+	job := standstill.Watch(engines, func(table string) {
+		stood = mpierr.New("RunLocal", ErrAborted, "no rank can move: all wait for each other. Ranks are numbered as in "+
+			"world.\n  %s", table)
+		pml.FailAll(engines, mpierr.New("", ErrAborted, "%w", why))
+	})
 	for rank, e := range engines {
 		wg.Go(func() {
 			world := worldOf(e, rank, n, coll.NewSetup(e, coll.Settings(how)))
-			looker.Enter(rank, world.group.Numbers.Describe)
+			job.Enter(rank, world.group.Numbers.Describe)
 			err := error(mpierr.New("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as "+
 				"by t.FailNow); a rank returns an error"))
 			defer func() {
@@ -59,12 +65,15 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		})
 	}
 	wg.Wait()
-	looker.Stop()
+	job.Stop()
 	over := mpierr.New("", ErrInit, "called after the end of RunLocal")
 	for _, e := range engines {
 		e.Close(over)
 	}
-	return errors.Join(errs...)
+	if stood != nil {
+		errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, why) })
+	}
+	return errors.Join(append([]error{stood}, errs...)...)
 }
 
 // runRank is one rank. It calls returned when body has, and last is closed when all bodies have.

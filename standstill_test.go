@@ -11,35 +11,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
-	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/standstill"
-	"github.com/gorun-mpi/mpi/pml"
 )
 
-// lookOften makes RunLocal look for ranks that cannot move every so often.
-func lookOften(t *testing.T, every time.Duration) {
+// LookOften makes RunLocal look for ranks that cannot move every so often.
+func LookOften(t *testing.T, every time.Duration) {
 	look, pause := standstill.Look, standstill.Pause
 	standstill.Look, standstill.Pause = every, 4*every
 	t.Cleanup(func() { standstill.Look, standstill.Pause = look, pause })
 }
 
-// told is a logger, and calls do with what it gets.
-type told func(text string)
-
-func (do told) Write(p []byte) (int, error) {
-	do(string(p))
-	return len(p), nil
-}
-
-func (do told) option() Option {
-	return WithLogger(hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: do, DisableTime: true}))
-}
-
-// Ranks that all wait for each other are told so, whatever the calls are: which rank is in which call, and for what.
+// RunLocal ends when all ranks wait for each other, whatever the calls are. Its error says once which rank is in which
+// call, and for what.
 func TestNoRankCanMove(t *testing.T) {
-	lookOften(t, 50*time.Millisecond)
 	buf := func(n int) []byte { return make([]byte, n) }
 	for _, c := range []struct {
 		name string
@@ -50,8 +34,8 @@ func TestNoRankCanMove(t *testing.T) {
 		{"Recv against Recv", 2, func(w *Comm) error {
 			_, err := Recv(w, buf(8), 1-w.Rank(), 7+w.Rank())
 			return err
-		}, []string{"rank 0: Recv from 1, tag 7, 8 B, world, for ", ", at standstill_test.go:",
-			"rank 1: Recv from 0, tag 8, 8 B, world, for ", "\n  0 waits for 1 waits for 0"}},
+		}, []string{"rank 0: Recv from 1, tag 7, 8 B, world, at standstill_test.go:",
+			"rank 1: Recv from 0, tag 8, 8 B, world, at standstill_test.go:", "\n  0 waits for 1 waits for 0"}},
 		{"itself", 1, func(w *Comm) error {
 			_, err := Recv(w, buf(8), 0, AnyTag)
 			return err
@@ -144,40 +128,30 @@ func TestNoRankCanMove(t *testing.T) {
 		}, []string{"rank 1: Recv from 0, tag ", "rank 1: Recv from 0, tag "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var mu sync.Mutex
-			engines := make([]*pml.Engine, c.n)
-			var said []string
-			do := told(func(text string) {
-				mu.Lock()
-				defer mu.Unlock()
-				said = append(said, text)
-				pml.FailAll(engines, mpierr.New("", ErrAborted, "the test ends"))
-			})
-			err := local(t, c.n, func(w *Comm) {
-				mu.Lock()
-				engines[w.Rank()] = w.group.Engine
-				mu.Unlock()
-				must(c.body(w))
-			}, loopBeneath, do.option())
-			if err == nil || len(said) != 1 {
-				t.Fatalf("%v, said %q", err, said)
+			err := local(t, c.n, func(w *Comm) { must(c.body(w)) }, loopBeneath)
+			if !errors.Is(err, ErrAborted) {
+				t.Fatal(err)
 			}
-			rest := said[0]
-			for _, want := range append([]string{"no rank can move"}, c.want...) {
+			said := err.Error()
+			rest := said
+			for _, want := range append([]string{"mpi: RunLocal: no rank can move: "}, c.want...) {
 				_, after, is := strings.Cut(rest, want)
 				if !is {
-					t.Fatalf("%q is not there, or not in that order:\n%s", want, said[0])
+					t.Fatalf("%q is not there, or not in that order:\n%s", want, said)
 				}
 				rest = after
+			}
+			if n := strings.Count(said, "  rank 0: "); n > 1 {
+				t.Errorf("rank 0 has %d lines:\n%s", n, said)
 			}
 		})
 	}
 }
 
-// Nothing is told while a rank, or another goroutine of the process, is outside the library, whatever it does there, or
+// RunLocal goes on while a rank, or another goroutine of the process, is outside the library, whatever it does there, or
 // while a context can end a call.
 func TestSomeRankCanMove(t *testing.T) {
-	lookOften(t, time.Millisecond)
+	LookOften(t, time.Millisecond)
 	const outside = 30 * time.Millisecond // dozens of looks
 	r, w, err := os.Pipe()
 	must(err)
@@ -214,9 +188,7 @@ func TestSomeRankCanMove(t *testing.T) {
 		"runs a command": func() { must(exec.Command("sleep", "0.03").Run()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var said atomic.Pointer[string]
-			do := told(func(text string) { said.Store(&text) })
-			over(t, loopBeneath, do.option())(3, func(w *Comm) {
+			over(t, loopBeneath)(3, func(w *Comm) {
 				for turn := range 2 {
 					switch w.Rank() {
 					case 0: // the rank is there
@@ -246,20 +218,15 @@ func TestSomeRankCanMove(t *testing.T) {
 				_, err := Recv(w.WithContext(ctx), make([]byte, 1), (w.Rank()+1)%3, 9)
 				check(errors.Is(err, context.DeadlineExceeded), "%v", err)
 			})
-			if text := said.Load(); text != nil {
-				t.Error(*text)
-			}
 		})
 	}
 }
 
-// Nothing is told of ranks that work, however often they are looked at: of long and short messages, collective calls,
+// RunLocal goes on while ranks work, however often they are looked at: with long and short messages, collective calls,
 // and senders without credit.
 func TestRanksThatWorkMove(t *testing.T) {
-	lookOften(t, 100*time.Microsecond)
+	LookOften(t, 100*time.Microsecond)
 	everywhere(t, func(t *testing.T, run runner) {
-		var said atomic.Pointer[string]
-		do := told(func(text string) { said.Store(&text) })
 		run(4, func(w *Comm) {
 			right, left := (w.Rank()+1)%4, (w.Rank()+3)%4
 			in, sum := make([]byte, 4*long), []int{0}
@@ -276,9 +243,54 @@ func TestRanksThatWorkMove(t *testing.T) {
 					ok(Recv(w, in[:long], left, 1))
 				}
 			}
-		}, do.option())
-		if text := said.Load(); text != nil {
-			t.Error(*text)
+		})
+	})
+}
+
+// Two jobs of one process in which no rank can move both end; but not while a rank of another job can move, which might
+// call them.
+func TestJobsBesideEachOther(t *testing.T) {
+	LookOften(t, time.Millisecond)
+	var moved atomic.Bool
+	begun, other := make(chan bool), make(chan error, 1)
+	go over(t, loopBeneath)(2, func(w *Comm) {
+		if w.Rank() == 0 {
+			close(begun)
+			time.Sleep(100 * time.Millisecond) // dozens of looks
+			moved.Store(true)
 		}
+		must(Barrier(w))
+	})
+	<-begun
+	stuck := func() error {
+		return local(t, 2, func(w *Comm) { ok(Recv(w, make([]byte, 1), 1-w.Rank(), 0)) }, loopBeneath)
+	}
+	go func() { other <- stuck() }()
+	for _, err := range []error{stuck(), <-other} {
+		if !errors.Is(err, ErrAborted) || !strings.Contains(err.Error(), "0 waits for 1 waits for 0") {
+			t.Error(err)
+		}
+	}
+	if !moved.Load() {
+		t.Error("a job has ended while a rank of another one could call")
+	}
+}
+
+// A rank whose call another goroutine of the process will end is not stuck: the request of one rank is waited for by a
+// goroutine, and the rank waits for that.
+func TestRequestOfAnotherGoroutine(t *testing.T) {
+	LookOften(t, time.Millisecond)
+	over(t, loopBeneath)(2, func(w *Comm) {
+		r := ok(Irecv(w, make([]byte, 1), 1-w.Rank(), 0))
+		done := make(chan error)
+		go func() {
+			_, err := r.Wait()
+			done <- err
+		}()
+		if w.Rank() == 0 {
+			time.Sleep(20 * time.Millisecond)
+		}
+		must(Send(w, []byte{1}, 1-w.Rank(), 0))
+		must(<-done)
 	})
 }

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -19,9 +20,9 @@ import (
 // way of their agents.
 
 const (
-	// patience is how long ranks may take to answer. Agents are told first, and answer for ranks that are silent.
-	patience      = time.Second
-	agentPatience = 800 * time.Millisecond
+	// patience is how long ranks may take to answer. An agent has four fifths of the time that the one above it has, and
+	// answers for ranks of its host that are silent.
+	patience = time.Second
 	// stallTurns is how many turns of the watch there are in the time of --stall.
 	stallTurns = 16
 )
@@ -46,10 +47,11 @@ type inquiry struct {
 
 // question is what an inquiry asks, and an agent is told.
 type question struct {
-	ID    int         `json:",omitempty"`
-	Level waits.Level `json:",omitempty"`
-	Rank  int         `json:",omitempty"` // or waits.Any
-	Dump  string      `json:",omitempty"` // a folder; "": no dump
+	ID    int           `json:",omitempty"`
+	Level waits.Level   `json:",omitempty"`
+	Rank  int           `json:",omitempty"` // or waits.Any
+	Dump  string        `json:",omitempty"` // a folder; "": no dump
+	Limit time.Duration `json:",omitempty"` // for the answers
 }
 
 // stateMessage is what a rank has answered: pmi.Answer.
@@ -72,39 +74,58 @@ func (r *run) nextInquiry() {
 	}
 	q := a.queue[0]
 	a.now, a.queue = q, a.queue[1:]
-	limit := agentPatience
 	if r.parent == nil {
 		a.last++
-		q.ID, limit = a.last, patience
+		q.ID, q.Limit = a.last, patience
 	}
-	a.over = time.After(limit)
+	a.over = time.After(q.Limit)
 	for rank, st := range r.ranks {
 		if st.started && !st.ended && (q.Rank == waits.Any || q.Rank == rank) {
 			q.left[rank] = true
 		}
 	}
-	r.fleet.ask(q.question)
+	below := q.question
+	below.Limit = q.Limit * 4 / 5
+	r.fleet.ask(below)
 	if r.backend != nil {
 		for i := range r.plan.Specs {
-			rank := r.plan.Specs[i].Rank
-			if q.left[rank] && !r.server.Ask(rank, pmi.Question{ID: q.ID, Level: int(q.Level), Dump: q.Dump}) {
-				r.answered(stateMessage{rank, q.ID, noAnswer(r.silence(rank, true))})
+			if rank := r.plan.Specs[i].Rank; q.left[rank] {
+				r.askLocal(rank, q)
 			}
 		}
 	}
 	r.inquiryOver(false)
 }
 
-// silence is why a rank of this host gives no account.
-func (r *run) silence(rank int, unable bool) string {
-	switch {
-	case procs.IsStopped(r.ranks[rank].pid):
-		return "is stopped by a signal (SIGSTOP, a debugger): it goes on after kill -CONT " + fmt.Sprint(r.ranks[rank].pid)
-	case unable:
-		return "not in the job: before Init, or after Finalize"
+// askLocal asks a rank of this host, and answers for one that cannot.
+func (r *run) askLocal(rank int, q *inquiry) {
+	why := r.stopped(rank)
+	if why == "" && !r.server.Ask(rank, pmi.Question{ID: q.ID, Level: int(q.Level), Dump: q.Dump}) {
+		switch s := r.server.State(rank); {
+		case s.Finalized:
+			why = "not in the job: has called Finalize"
+		case !s.Joined:
+			why = "not in the job: has not called Init"
+		default:
+			why = "gives no account: is in Init, or is no program of this library"
+		}
 	}
-	return fmt.Sprintf("does not answer within %v", patience)
+	if why != "" {
+		r.answered(stateMessage{rank, q.ID, noAnswer(why)})
+	}
 }
+
+// stopped says that a rank of this host is stopped; "": it is not.
+func (r *run) stopped(rank int) string {
+	pid := r.ranks[rank].pid
+	if !procs.IsStopped(pid) {
+		return ""
+	}
+	return fmt.Sprintf("is stopped by a signal (SIGSTOP, a debugger): it goes on after kill -CONT %d", pid)
+}
+
+// noAnswerInTime is why a rank that has been asked gives no account.
+var noAnswerInTime = fmt.Sprintf("does not answer within %v", patience)
 
 func noAnswer(note string) []byte { return waits.Account{Note: note}.Encode() }
 
@@ -143,9 +164,9 @@ func (r *run) inquiryOver(late bool) {
 	for _, rank := range slices.Sorted(maps.Keys(q.left)) {
 		switch {
 		case r.ranks[rank].host == "":
-			r.answered(stateMessage{rank, q.ID, noAnswer(r.silence(rank, false))})
+			r.answered(stateMessage{rank, q.ID, noAnswer(cmp.Or(r.stopped(rank), noAnswerInTime))})
 		case r.parent == nil:
-			q.got[rank] = waits.Account{Note: fmt.Sprintf("does not answer within %v", patience)}
+			q.got[rank] = waits.Account{Note: noAnswerInTime}
 		}
 	}
 	r.asking.now, r.asking.over = nil, nil
@@ -166,11 +187,12 @@ func (r *run) answersOf() <-chan struct{} {
 // table is what a user reads of the answers.
 func (r *run) table(got map[int]waits.Account) (lines []string) {
 	var all []waits.Rank
-	hosts, dumps := map[string]bool{}, map[string]bool{}
+	hosts, written := map[string]bool{}, false
 	for rank := range r.ranks {
 		hosts[r.hostOf(rank)] = true
 	}
-	for rank, st := range r.ranks {
+	for _, rank := range slices.Sorted(maps.Keys(r.ranks)) {
+		st := r.ranks[rank]
 		a, ok := got[rank]
 		switch {
 		case ok:
@@ -185,26 +207,27 @@ func (r *run) table(got map[int]waits.Account) (lines []string) {
 		if len(hosts) > 1 {
 			w.Host = r.hostOf(rank)
 		}
-		if a.Dump != "" {
-			dumps[filepath.Dir(a.Dump)] = true
-			if !filepath.IsAbs(a.Dump) {
-				lines = append(lines, fmt.Sprintf("the goroutines of rank %d are %s", rank, a.Dump))
-				delete(dumps, filepath.Dir(a.Dump))
-			}
-		}
 		all = append(all, w)
+		switch {
+		case filepath.IsAbs(a.Dump):
+			written = true
+		case a.Dump != "" && len(lines) < mostUnwritten:
+			lines = append(lines, fmt.Sprintf("the goroutines of rank %d are %s", rank, a.Dump))
+		}
 	}
-	slices.Sort(lines)
-	lines = append(waits.Table(all), lines[:min(len(lines), 8)]...)
-	for folder := range dumps {
+	lines = append(waits.Table(all), lines...)
+	if written {
 		on := ""
 		if len(hosts) > 1 {
 			on = ", on the host of each rank"
 		}
-		lines = append(lines, "the goroutines of each rank are in "+filepath.Join(folder, "rank.N.goroutines")+on)
+		lines = append(lines, "the goroutines of each rank are in "+filepath.Join(r.job.Dump, "rank.N.goroutines")+on)
 	}
 	return lines
 }
+
+// mostUnwritten lines say why goroutines have not been written.
+const mostUnwritten = 8
 
 // tableHead stands above the table.
 const tableHead = "what the ranks do, numbered as in world:"

@@ -106,8 +106,8 @@ func (o *order) check() error {
 		return fmt.Errorf("phase %d, signal %d, rank %d", o.Phase, o.Signal, o.Gone-1)
 	}
 	if q := &o.Ask; q.ID < 0 || q.Level < waits.Glance || q.Level > waits.Full || q.Rank < waits.Any ||
-		q.Rank >= maxRanks {
-		return fmt.Errorf("question %d of level %d to rank %d", q.ID, q.Level, q.Rank)
+		q.Rank >= maxRanks || q.Limit < 0 || q.Limit > patience {
+		return fmt.Errorf("question %d of level %d to rank %d, for %v", q.ID, q.Level, q.Rank, q.Limit)
 	}
 	return nil
 }

@@ -54,19 +54,42 @@ func (d *deviceRanks) parked(rank int) {
 // Ranks that sleep while a copy is under way do not stand still: the copy ends by itself.
 func TestDeviceCopyIsNoStandstill(t *testing.T) {
 	d := newDeviceRanksOf(t, 2, acceltest.Options{}, true)
+	waits := func(rank int, tag int32) chan bool {
+		r, over := d.e[rank].Irecv(nil, 0, 1-rank, tag, make([]byte, 1)), make(chan bool)
+		go func() {
+			r.Wait()
+			close(over)
+		}()
+		d.parked(rank)
+		return over
+	}
+	still := func() (found bool) {
+		for range 100 {
+			StandStill([][]*Engine{d.e}, func([][]*Snapshot) { found = true })
+			time.Sleep(50 * time.Microsecond)
+		}
+		return found
+	}
+	over0 := waits(0, 4)
 	stream, ended := heldReceive(d)
-	still := false
-	for range 100 {
-		StandsStill(d.e, func(*Standstill) { still = true })
-		time.Sleep(50 * time.Microsecond)
+	if still() {
+		t.Error("a copy is under way, and the ranks are said to stand still")
 	}
 	stream.Release()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if still {
-		t.Error("a copy is under way, and the ranks are said to stand still")
+	over1 := waits(1, 5)
+	if !still() {
+		t.Error("each rank waits for the other, and they are not said to stand still")
 	}
+	for rank, tag := range []int32{5, 4} {
+		if err := d.e[rank].Send(nil, 0, 1-rank, tag, []byte{1}, Standard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-over0
+	<-over1
 	d.left()
 }
 

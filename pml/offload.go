@@ -231,6 +231,17 @@ func (o *offload) asking() bool {
 	return false
 }
 
+// busy reports whether the device has something under way that goes on without a call: it has matched a receive that has
+// not ended, or a receive has been asked back.
+func (o *offload) busy() bool {
+	for i := range o.slots {
+		if s := &o.slots[i]; s.p != nil && (s.asked || s.matched) {
+			return true
+		}
+	}
+	return false
+}
+
 // onConnected finds out whether a device can match what p sends.
 func (o *offload) onConnected(p *peer, link transport.Link) {
 	if o.dev == nil || !link.Caps().Offload {

@@ -36,6 +36,11 @@ func (s *server) has(ctx uint32, tag int32) bool {
 	return ctx == s.ctx && tag >= s.tag && tag <= s.most && s.most > 0
 }
 
+// probes reports whether r is the server's own wait for messages.
+func (s *server) probes(r *Request) bool {
+	return s.most > 0 && r.recv.Ctx == s.ctx && r.recv.Tag == s.tag && r.recv.Source == AnySource
+}
+
 // calledUpon is called when a message has come unmatched whose sender waits for the match.
 func (e *Engine) calledUpon(h *wire.Header) {
 	if s := &e.server; s.start != nil && h.Tag == s.tag && h.Ctx == s.ctx {

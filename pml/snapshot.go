@@ -3,6 +3,7 @@ package pml
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 )
 
@@ -13,6 +14,7 @@ import (
 // Snapshot is what the callers of a rank wait for at one moment.
 type Snapshot struct {
 	Quiet    bool // nothing goes on by itself, and no wait can end but by what another rank does
+	Returned bool // this rank makes no call any more: see Engine.Return
 	Asleep   int  // callers that sleep
 	Moved    uint64
 	Sent     uint64 // messages
@@ -67,7 +69,7 @@ func (e *Engine) Snapshot(with func(*Snapshot)) {
 }
 
 func (e *Engine) glance() *Snapshot {
-	s := &Snapshot{Quiet: e.quiet(), Asleep: e.wait.followers}
+	s := &Snapshot{Quiet: e.quiet(), Returned: e.links.vigil.returned, Asleep: e.wait.followers}
 	if e.wait.leader == leaderParked {
 		s.Asleep++
 	}
@@ -79,7 +81,11 @@ func (e *Engine) glance() *Snapshot {
 
 func (e *Engine) snapshot() *Snapshot {
 	s := e.glance()
-	for a, r := range e.links.awaitedBy() {
+	awaited := e.links.awaitedBy()
+	if t, ok := e.path.(*taggedPath); ok {
+		awaited = t.awaitedBy()
+	}
+	for a, r := range awaited {
 		s.note(e, a, r)
 	}
 	for _, m := range e.links.table.Messages(mostUnasked) {
@@ -124,21 +130,38 @@ func (r *Request) holder() *Request {
 	return r
 }
 
+// awaits is what r waits for, from a rank or of it.
+func (r *Request) awaits(what AwaitedKind, rank int32) Awaited {
+	return Awaited{what, rank, r.recv.Ctx, r.recv.Tag, int64(r.buf.Len), r.extra && r.rounds != nil}
+}
+
+// awaitedBy is what the requests of this rank wait for.
+func (t *taggedPath) awaitedBy() iter.Seq2[Awaited, *Request] {
+	return func(yield func(Awaited, *Request) bool) {
+		for _, r := range slices.Concat(t.all(), t.e.probers) {
+			what := AwaitsMessage
+			if r.sends() {
+				what = AwaitsMatch
+			}
+			skip := r.op == opLost || r.serves() || r.takes() || t.e.server.probes(r)
+			if !skip && !yield(r.awaits(what, r.recv.Source), r) {
+				return
+			}
+		}
+	}
+}
+
 // awaitedBy is what the requests of this rank wait for.
 func (l *linkPath) awaitedBy() iter.Seq2[Awaited, *Request] {
 	return func(yield func(Awaited, *Request) bool) {
-		add := func(what AwaitedKind, rank int32, r *Request) bool {
-			return yield(Awaited{what, rank, r.recv.Ctx, r.recv.Tag, int64(r.buf.Len), r.extra && r.rounds != nil}, r)
-		}
+		add := func(what AwaitedKind, rank int32, r *Request) bool { return yield(r.awaits(what, rank), r) }
 		for _, posted := range l.table.Receives() {
 			if r, ok := posted.Owner.(*Request); ok && !r.serves() && !add(AwaitsMessage, posted.Source, r) {
 				return
 			}
 		}
 		for _, r := range l.e.probers {
-			s := &l.e.server
-			own := r.recv.Ctx == s.ctx && r.recv.Tag == s.tag && r.recv.Source == AnySource
-			if !own && !add(AwaitsMessage, r.recv.Source, r) {
+			if !l.e.server.probes(r) && !add(AwaitsMessage, r.recv.Source, r) {
 				return
 			}
 		}

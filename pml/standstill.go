@@ -1,5 +1,7 @@
 package pml
 
+import "slices"
+
 // Ranks of one process that all sleep in calls, each for what only another one of them can do, never move again. Their
 // engines show it: nothing has come, nothing is to be done, nothing is under way that goes on without a call.
 
@@ -22,63 +24,75 @@ const (
 	AwaitsWord                       // raise its word on a board, or answer
 )
 
-// Standstill is what the ranks of a job wait for.
-type Standstill struct {
-	Ranks     []*Snapshot
-	Asleep    int // callers that sleep, of all ranks
-	completed uint
-}
-
-// SameAs reports whether no wait has ended since an earlier look.
-func (s *Standstill) SameAs(before *Standstill) bool {
-	return before != nil && s.Asleep == before.Asleep && s.completed == before.completed
-}
-
-// StandsStill looks whether ranks, which are all of a job, can do nothing unless a goroutine calls the library. still
-// is called if so, with the locks of all: it does not call the library. Otherwise, or where that cannot be known, the
-// result is nil. Whether other goroutines could call is not looked at.
-func StandsStill(ranks []*Engine, still func(*Standstill)) {
-	for _, e := range ranks {
+// StandStill looks whether the ranks of these jobs, all of this process, can do nothing unless a goroutine calls the
+// library. still is called if so, with the locks of all: it does not call the library. It gets what each rank of each
+// job waits for. Otherwise, or where that cannot be known, nothing happens. Whether other goroutines could call is not
+// looked at. Callers name the jobs in one order: their engines are locked in that order.
+func StandStill(jobs [][]*Engine, still func([][]*Snapshot)) {
+	all := slices.Concat(jobs...)
+	for _, e := range all {
 		e.lock()
-		rests := e.rests()
+		stands := e.stands()
 		e.unlock()
-		if !rests {
+		if !stands {
 			return
 		}
 	}
-	for _, e := range ranks { // as FailAll
+	for _, e := range all { // as FailAll
 		e.lock()
 	}
 	defer func() {
-		for _, e := range ranks {
+		for _, e := range all {
 			e.exitCall()
 			e.unlock()
 		}
 	}()
-	s := &Standstill{Ranks: make([]*Snapshot, len(ranks))}
-	for i, e := range ranks {
-		if !e.rests() || e.wait.mayPoll() && e.progress() != 0 {
+	for _, e := range all {
+		if !e.standsOnLook() {
 			return
 		}
-		s.completed += e.load.completed
-		s.Ranks[i] = e.snapshot()
-		s.Asleep += s.Ranks[i].Asleep
+		e.exitCall() // what it leaves to do is done now
 	}
-	for i, e := range ranks {
-		if !e.rests() { // what another one has done
-			return
+	found, asleep := make([][]*Snapshot, len(jobs)), 0
+	for i, ranks := range jobs {
+		for _, e := range ranks {
+			if !e.standsOnLook() { // what another one has done
+				return
+			}
+			s := e.snapshot()
+			if waitsForReturned(s, ranks) {
+				return // the rank that has returned says so
+			}
+			found[i] = append(found[i], s)
+			asleep += s.Asleep
 		}
-		for _, by := range s.Ranks[i].Sleepers {
-			for _, a := range by.Awaited {
-				if a.Rank >= 0 && ranks[a.Rank].links.vigil.returned {
-					return // that rank has returned, and says so
-				}
+	}
+	if asleep > 0 { // else all are at their end
+		still(found)
+	}
+}
+
+// stands reports whether this rank rests, and a caller of it sleeps, or it has returned: a rank that computes does not
+// stand.
+func (e *Engine) stands() bool {
+	return e.rests() && (e.links.vigil.returned || e.wait.followers > 0 || e.wait.leader == leaderParked)
+}
+
+// standsOnLook reports whether this rank stands after a look at its device.
+func (e *Engine) standsOnLook() bool {
+	return e.stands() && (!e.wait.mayPoll() || e.progress() == 0) && e.stands()
+}
+
+// waitsForReturned reports whether a caller waits for one of ranks that has returned.
+func waitsForReturned(s *Snapshot, ranks []*Engine) bool {
+	for _, by := range s.Sleepers {
+		for _, a := range by.Awaited {
+			if a.Rank >= 0 && ranks[a.Rank].links.vigil.returned {
+				return true
 			}
 		}
 	}
-	if s.Asleep > 0 { // else all are at their end
-		still(s)
-	}
+	return false
 }
 
 // rests reports whether nothing goes on by itself at this rank, and no wait can end but by what another rank does. Only
@@ -91,7 +105,7 @@ func (e *Engine) rests() bool {
 // quiet reports whether this rank rests as far as it knows: packets may be on their way.
 func (e *Engine) quiet() bool {
 	l, w := &e.links, &e.wait
-	if e.closed != nil || !e.direct || l.offload.dev != nil || l.lost != nil {
+	if e.closed != nil || !e.direct || l.offload.busy() || l.lost != nil {
 		return false
 	}
 	if w.leader != noLeader && w.leader != leaderParked || w.watcher != watcherAsleep || w.mayEnd != 0 ||

@@ -67,6 +67,24 @@ func TestVerbsStopped(t *testing.T) {
 		"SOFTHCA_DIR="+t.TempDir())
 }
 
+// verbsTags are settings of a job over the software HCA, with software and with the device matching tags.
+func verbsTags(t *testing.T) map[string][]string {
+	all := map[string][]string{}
+	for _, tm := range []string{"off", "on"} {
+		all["verbs, tags "+tm] = []string{"GORUN_TRANSPORTS=verbs", "GORUN_TM=" + tm, "GORUN_VERBS_REG=64K",
+			"GORUN_VERBS_LIB=" + hcakit.Build(t), "SOFTHCA_DIR=" + t.TempDir()}
+	}
+	return all
+}
+
+func TestVerbsJobThatStands(t *testing.T) {
+	for name, env := range verbsTags(t) {
+		jobsThatStand(t, name, env...)
+	}
+}
+
+func TestVerbsRandomProgramsDoNotStand(t *testing.T) { doNotStand(t, verbsTags(t)) }
+
 // stamps is the time that a rank has printed behind a word. Both ranks have the same clock.
 func stamps(t *testing.T, j *job, word string) int64 {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,16 +41,47 @@ func init() {
 		return mpi.Allreduce(rows, []int64{1}, b, mpi.Sum)
 	})
 	role("waits tag", func(_ context.Context, w *mpi.Comm) (err error) {
-		if w.Rank() == 1 {
-			_, err = mpi.Recv(w, b, 0, 6)
+		peer := w.Rank() ^ 1
+		if w.Rank()%2 == 1 {
+			_, err = mpi.Recv(w, b, peer, 6)
 			return err
 		}
 		for i := range 3 {
-			if err := mpi.Send(w, b, 1, 5+i%2*2); err != nil {
+			if err := mpi.Send(w, b, peer, 5+i%2*2); err != nil {
 				return err
 			}
 		}
-		_, err = mpi.Recv(w, b, 1, 0)
+		_, err = mpi.Recv(w, b, peer, 0)
+		return err
+	})
+	role("waits ring", func(_ context.Context, w *mpi.Comm) error { // of all ranks but the last one, which dies
+		last := w.Size() - 1
+		if w.Rank() == last {
+			die()
+		}
+		return mpi.Ssend(w, b, (w.Rank()+1)%last, 0)
+	})
+	role("waits long", func(_ context.Context, w *mpi.Comm) error { // after messages that were long enough for a device
+		long := make([]byte, 256<<10)
+		for tag := range 2 {
+			r, err := mpi.Irecv(w, long, 1-w.Rank(), tag)
+			if err == nil && tag == 0 {
+				err = mpi.Send(w, make([]byte, len(long)), 1-w.Rank(), tag)
+			}
+			if err == nil {
+				_, err = r.Wait()
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	role("waits returned", func(_ context.Context, w *mpi.Comm) error {
+		if w.Rank() == 1 {
+			return nil
+		}
+		_, err := mpi.Recv(w, b, mpi.AnySource, 0)
 		return err
 	})
 	role("waits goroutines", func(_ context.Context, w *mpi.Comm) (err error) {
@@ -104,6 +136,13 @@ func line(t *testing.T, text string) int {
 // A job in which no rank can move is said by itself, with the ranks, their calls and their lines of code.
 func TestJobThatStands(t *testing.T) {
 	t.Parallel()
+	for _, transport := range []string{"shm", "tcp"} {
+		jobsThatStand(t, transport, "GORUN_TRANSPORTS="+transport)
+	}
+}
+
+// jobsThatStand has gorun end jobs in which no rank can move.
+func jobsThatStand(t *testing.T, over string, env ...string) {
 	for _, c := range []struct {
 		name string
 		n    int
@@ -112,26 +151,26 @@ func TestJobThatStands(t *testing.T) {
 		{"waits cross", 2, []string{
 			`^  rank 0: Ssend to 1, tag 0, 8 B, world, for \d+\.?\d* s, at waits_linux_test\.go:LINE\(mpi.Ssend\)$`,
 			`^  rank 1: Ssend to 0, tag 0, 8 B, world, for `, `^  0 waits for 1 waits for 0$`}},
+		{"waits long", 2, []string{`^  rank 0: Request.Wait from 1, tag 1, 256 KiB, world, for `,
+			`^  rank 1: Request.Wait from 0, tag 1, 256 KiB, world, for `}},
 		{"waits skip", 4, []string{
 			`^  ranks 0, 1, 3: Allreduce number 17 on rows: waits for 2, for .* s, at waits_linux_test\.go:\d+$`,
 			`^  rank 2: Recv from 0, tag 9, 8 B, world, for .*, at `, `^  0 waits for 2 waits for 0$`}},
 		{"waits tag", 2, []string{`^  rank 1: Recv from 0, tag 6, 8 B, world, for `,
 			`^  rank 1 has 3 messages from 0, tags 5, 7, world: did the receive ask for tag 6\?$`}},
+		{"waits returned", 2, []string{`^  rank 0: Recv from any rank, tag 0, 8 B, world, for `, `^  rank 1: Finalize, for .*, at job_linux_test\.go:\d+$`}},
 	} {
-		for _, transport := range []string{"shm", "tcp"} {
-			t.Run(c.name+" "+transport, func(t *testing.T) {
-				t.Parallel()
-				j := run(t, spec{n: c.n, role: c.name, flags: []string{"--stall", "abort"},
-					env: []string{"GORUN_TRANSPORTS=" + transport}}, 125)
-				for _, want := range c.want {
-					j.says(strings.ReplaceAll(want, `LINE\(mpi.Ssend\)`, strconv.Itoa(line(t, "error { return mpi.Ssend"))))
-				}
-				if said := j.err.String(); !strings.Contains(said, "no rank of the job can move") ||
-					strings.Count(said, "\n") > 30 || strings.Contains(said, "goroutine ") {
-					t.Errorf("gorun said\n%s", said)
-				}
-			})
-		}
+		t.Run(c.name+" "+over, func(t *testing.T) {
+			t.Parallel()
+			j := run(t, spec{n: c.n, role: c.name, flags: []string{"--stall", "abort"}, env: env}, 125)
+			for _, want := range c.want {
+				j.says(strings.ReplaceAll(want, `LINE\(mpi.Ssend\)`, strconv.Itoa(line(t, "error { return mpi.Ssend"))))
+			}
+			if said := j.err.String(); !strings.Contains(said, "no rank of the job can move") ||
+				strings.Count(said, "\n") > 30 || strings.Contains(said, "goroutine ") {
+				t.Errorf("gorun said\n%s", said)
+			}
+		})
 	}
 }
 
@@ -162,29 +201,43 @@ func TestJobThatDoesNotStand(t *testing.T) {
 	}
 }
 
+// Random programs, of up to three goroutines a rank, are not called stalled.
+func TestRandomProgramsDoNotStand(t *testing.T) {
+	t.Parallel()
+	doNotStand(t, map[string][]string{"shm": {"GORUN_TRANSPORTS=shm"}, "tcp": {"GORUN_TRANSPORTS=tcp"}})
+}
+
+// doNotStand runs random programs with settings, for as long as a soak lasts.
+func doNotStand(t *testing.T, over map[string][]string) {
+	last, seed := soak(t)
+	each := "5s"
+	if testing.Short() {
+		each = "1s"
+	}
+	for begun := time.Now(); ; {
+		for name, env := range over {
+			j := run(t, spec{n: 5, role: "random programs", args: []string{fmt.Sprint(seed % 1_000_000), each}, env: env,
+				flags: []string{"--stall", "1s"}}, 0)
+			if said := j.err.String(); strings.Contains(said, "can move") {
+				t.Fatalf("%s, seed %d: %s", name, seed, said)
+			}
+			seed += 1000
+		}
+		if t.Failed() || testing.Short() || time.Since(begun) > last {
+			return
+		}
+	}
+}
+
 // gorun status says what the ranks of a running job do, one of them stopped, and the job goes on to its end.
 func TestStatusOfAJob(t *testing.T) {
 	t.Parallel()
 	j := start(t, spec{n: 4, role: "waits alive", env: []string{"WAITS_SLEEP=4s"}})
 	proc.Eventually(t, "rank 0", func() bool { return strings.Contains(j.out.String(), "sleeps") })
-	victim := 0
-	for _, p := range j.processes() {
-		for _, kv := range p.Env() {
-			if kv == "PMI_RANK=3" {
-				victim = p.PID
-			}
-		}
-	}
-	status := func() string {
-		out, err := exec.Command(j.launcher, "status", strconv.Itoa(j.cmd.Process.Pid)).CombinedOutput()
-		if err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
-		return string(out)
-	}
-	proc.Eventually(t, "all in the barrier", func() bool { return strings.Contains(status(), "ranks 1-3: Barrier") })
+	victim := j.rank(3).PID
+	proc.Eventually(t, "all in the barrier", func() bool { return strings.Contains(j.status(), "ranks 1-3: Barrier") })
 	syscall.Kill(victim, syscall.SIGSTOP)
-	text := status()
+	text := j.status()
 	syscall.Kill(victim, syscall.SIGCONT)
 	for _, want := range []string{`(?m)^rank 0: sleeps, in no call of mpi, at waits_linux_test\.go:\d+$`,
 		`(?m)^ranks 1, 2: Barrier number 1 on world: waits for .*, at waits_linux_test\.go:\d+$`,
@@ -198,6 +251,119 @@ func TestStatusOfAJob(t *testing.T) {
 		!strings.Contains(string(out), "process 1 is no gorun") {
 		t.Errorf("%v: %s", err, out)
 	}
+}
+
+// gorun says of many ranks on several hosts what they wait for, in few lines, also while a rank is stopped or dead, or
+// an agent does not answer. The hosts are reached by a shell that stays here.
+func TestStatusOfHosts(t *testing.T) {
+	t.Parallel()
+	hosts, each := 8, 8
+	if testing.Short() {
+		hosts, each = 4, 2
+	}
+	n := hosts * each
+	shell := filepath.Join(t.TempDir(), "shell")
+	if err := os.WriteFile(shell, []byte("#!/bin/sh\nshift\nexec \"$@\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const at = `, at waits_linux_test\.go:\d+$`
+	for _, c := range []struct {
+		role  string
+		stall bool // gorun says by itself that no rank can move: no rank has ended
+		want  []string
+	}{
+		{"waits ring", false, []string{
+			fmt.Sprintf(`^ranks 0-%d on %d hosts: Ssend, each to another rank \(rank 0 to 1, rank 1 to 2, \.\.\.\), `+
+				`tag 0, 8 B, world.*`, n-2, hosts) + at,
+			`^0 waits for 1 waits for `, fmt.Sprintf(`^rank %d on h%d: has ended$`, n-1, hosts)}},
+		{"waits skip", true, []string{
+			fmt.Sprintf(`^ranks 0, 1, 3-%d on %d hosts: Allreduce number 17 on rows: waits for 2, .*`, n-1, hosts) + at,
+			`^rank 2 on h\d: Recv from 0, tag 9, 8 B, world, .*` + at, `^0 waits for 2 waits for 0$`}},
+		{"waits tag", true, []string{
+			`^ranks 1, 3, 5, .* on \d hosts: Recv, each from another rank \(rank 1 from 0, rank 3 from 2, \.\.\.\), ` +
+				`tag 6, 8 B, world.*` + at,
+			`^rank 1 has 3 messages from 0, tags 5, 7, world: did the receive ask for tag 6\?$`}},
+	} {
+		for _, width := range []string{"32", "1"} {
+			if testing.Short() && (width == "1") != (c.role == "waits skip") {
+				continue
+			}
+			t.Run(c.role+" "+width, func(t *testing.T) {
+				flags := []string{"--stall", "2s", "--launcher", "exec", "--launch-agent", shell, "--tree-width", width, "-H",
+					fmt.Sprintf("h[1-%d]:%d", hosts, each)}
+				if !c.stall {
+					flags = append(flags, "--enable-recovery")
+				}
+				j := start(t, spec{n: n, role: c.role, env: []string{"GORUN_PEER_TIMEOUT=1m"}, flags: flags})
+				j.shows(t, c.want...)
+				if c.stall {
+					proc.Eventually(t, "gorun to say so", func() bool { return strings.Contains(j.err.String(), "can move") })
+					for _, want := range c.want {
+						j.says("^  " + want[1:])
+					}
+				}
+				if said := j.err.String(); strings.Count(said, "\n") > 30 {
+					t.Errorf("gorun said\n%s", said)
+				}
+				victim := j.rank(1)
+				syscall.Kill(victim.PID, syscall.SIGSTOP)
+				j.shows(t, fmt.Sprintf(`^rank 1 on h1: is stopped by a signal .* kill -CONT %d$`, victim.PID))
+				syscall.Kill(victim.PID, syscall.SIGCONT)
+				first := n - 2*each // of the last host but one
+				agent := j.rank(first).Parent
+				syscall.Kill(agent, syscall.SIGSTOP)
+				j.shows(t, fmt.Sprintf(`^ranks %d.* on .*: does not answer within 1s$`, first))
+				syscall.Kill(agent, syscall.SIGCONT)
+				j.shows(t, c.want...)
+				j.cmd.Process.Signal(syscall.SIGTERM)
+				j.end()
+				j.nothingLeft()
+			})
+		}
+	}
+}
+
+// rank finds the process of a rank.
+func (j *job) rank(rank int) (found proc.Info) {
+	j.t.Helper()
+	for _, p := range j.processes() {
+		if p.Exe() != j.launcher && slices.Contains(p.Env(), fmt.Sprintf("PMI_RANK=%d", rank)) {
+			return p
+		}
+	}
+	j.t.Fatalf("no process of rank %d", rank)
+	return found
+}
+
+// shows waits until gorun status has lines that match all of these, and is short.
+func (j *job) shows(t *testing.T, want ...string) {
+	t.Helper()
+	var text, missing string
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		text, missing = j.status(), ""
+		for _, w := range want {
+			if !regexp.MustCompile("(?m)" + w).MatchString(text) {
+				missing = w
+			}
+		}
+		if missing == "" {
+			if strings.Count(text, "\n") > 30 {
+				t.Errorf("gorun status prints\n%s", text)
+			}
+			return
+		}
+	}
+	t.Fatalf("no line matches %s in\n%s\ngorun says\n%s", missing, text, clip(j.err.String()))
+}
+
+// status is what gorun status prints.
+func (j *job) status() string {
+	j.t.Helper()
+	out, err := exec.Command(j.launcher, "status", strconv.Itoa(j.cmd.Process.Pid)).CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%v: %s", err, out)
+	}
+	return string(out)
 }
 
 // The goroutines of each rank go to files.

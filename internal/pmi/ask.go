@@ -16,6 +16,9 @@ import (
 //	cmd=gorun_state id=N text=TEXT
 //
 // The text is in base64url too, of at most MaxState bytes. This package does not know what it says.
+//
+// A rank has at most one question that it has not answered: one that is stopped for hours does not find its socket full
+// of them. A newer question waits for the answer, and takes the place of one that waits.
 const (
 	askCommand   = "gorun_ask"
 	stateCommand = "gorun_state"
@@ -75,11 +78,16 @@ func (s *Server) TakeAnswers() []Answer {
 	return all
 }
 
-// questionLine is that of the question that the rank has not been asked yet, if there is one.
+// questionLine is the line of the question that waits, if the rank may be asked it now.
 func (c *serverConn) questionLine() []byte {
 	c.s.mu.Lock()
 	q := c.question
-	c.question = nil
+	if c.owes {
+		q = nil
+	}
+	if q != nil {
+		c.question, c.owes = nil, true
+	}
 	c.s.mu.Unlock()
 	if q == nil {
 		return nil
@@ -91,8 +99,15 @@ func (c *serverConn) questionLine() []byte {
 	return l.bytes()
 }
 
-// state takes what a rank answers. What makes no sense is no answer.
+// state takes what a rank answers. What makes no sense is no answer, and ends the wait for one.
 func (c *serverConn) state(l line) {
+	c.s.mu.Lock()
+	c.owes = false
+	c.s.mu.Unlock()
+	select {
+	case c.notices <- struct{}{}: // a question may wait
+	default:
+	}
 	id, err := l.number("id")
 	encoded, _ := l.get("text")
 	if err != nil || !c.greeted || b64.DecodedLen(len(encoded)) > MaxState {

@@ -37,6 +37,32 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// A rank that does not answer is asked once more only when it has answered, and then the newest question.
+func TestAskOfSilentRank(t *testing.T) {
+	s := NewServer(1, Options{})
+	c := dial(t, s, 0)
+	c.ask("cmd=init pmi_version=1 pmi_subversion=1", initReply)
+	c.send("cmd=gorun_hello version=1 ask=1\n")
+	if b, err := c.in.next(); err != nil || !strings.HasPrefix(string(b), "cmd=gorun_welcome rc=0") {
+		t.Fatalf("%q, %v", b, err)
+	}
+	for id := range 1000 {
+		if !s.Ask(0, Question{ID: 1 + id}) {
+			t.Fatal("it cannot be asked")
+		}
+		if id == 0 {
+			if b, err := c.in.next(); err != nil || !strings.Contains(string(b), "cmd=gorun_ask id=1 ") {
+				t.Fatalf("%q, %v", b, err)
+			}
+		}
+	}
+	c.ask("cmd=get_appnum", "cmd=appnum rc=0 appnum=0") // nothing is before it
+	c.send("cmd=gorun_state id=1 text=eA\n")
+	if b, err := c.in.next(); err != nil || !strings.Contains(string(b), "cmd=gorun_ask id=1000 ") {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
 // An answer that was made up is none, and harms nothing; a rank that did not offer it is not asked.
 func TestAskOfOthers(t *testing.T) {
 	s := NewServer(2, Options{})

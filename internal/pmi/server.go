@@ -149,11 +149,13 @@ type serverConn struct {
 	listens   bool   // guarded by Server.mu; it wants to be told of ranks that have ended
 	endsSent  int    // guarded by Server.mu; of how many it was
 	// It wants to be told of ranks that call it, those that it has not been told of, whether it can be asked what it
-	// does, what it has not been asked yet, and whether it has ended. All are guarded by Server.mu.
+	// does, what it has not been asked yet, whether it owes an answer, and whether it has ended. All are guarded by
+	// Server.mu.
 	takesCalls bool
 	calls      []int // each rank at most once
 	answers    bool  // it can be asked what it does
 	question   *Question
+	owes       bool
 	left       bool
 	notices    chan struct{} // has room for one: there are more
 	initSeen   bool

@@ -22,7 +22,8 @@ type Names func(context uint32) (name string, calls uint32)
 func Account(e *pml.Engine, rank int, names Names, level waits.Level, dump string) waits.Account {
 	if level == waits.Glance {
 		s := e.Glance()
-		return waits.Account{Moved: s.Moved, Sent: s.Sent, Taken: s.Taken, Stands: s.Quiet && s.Asleep > 0}
+		return waits.Account{Moved: s.Moved, Sent: s.Sent, Taken: s.Taken,
+			Stands: s.Quiet && (s.Asleep > 0 || s.Returned)}
 	}
 	var found *pml.Snapshot
 	var all []stack

@@ -93,9 +93,15 @@ func goroutineID() uint64 {
 
 const library = "github.com/gorun-mpi/mpi"
 
-// asleep reports whether it sleeps in a call of the library. The Watcher holds the locks of all engines.
+// asleep reports whether it sleeps in a call of the library, and nothing has woken it. The locks of all engines are
+// held.
 func (g *stack) asleep() bool {
 	sleeps := false
+	switch state, _, _ := strings.Cut(g.state, ","); state {
+	case "chan receive", "select", "syscall": // not "sync.Mutex.Lock" or "GC assist wait", say, on the way back
+	default:
+		return false
+	}
 	for _, f := range g.frames {
 		if strings.HasPrefix(f.function, library+"/pml.(*engineLock)") {
 			return false
@@ -107,6 +113,9 @@ func (g *stack) asleep() bool {
 
 // waits reports whether it is outside the library, and goes on only when another goroutine of which that is known does.
 func (g *stack) waits() bool {
+	if g.runs() {
+		return false
+	}
 	if made := g.creates.function; made == library+".RunLocal" || made == library+"/pml.New" {
 		return true // the watcher of an engine that rests does too
 	}
@@ -131,13 +140,14 @@ func (g *stack) calledBy(i int, function string) bool {
 }
 
 // waitsInLibrary reports whether it is one of the library's, which does nothing until something comes from outside of
-// the process, or waits in Init or Finalize for the other ranks.
+// the process, be it memory that a peer on this host shares, or waits in Init or Finalize for the other ranks.
 func (g *stack) waitsInLibrary() bool {
 	if g.runs() {
 		return false
 	}
 	for _, f := range g.frames {
-		if f.function == library+"/internal/pmi.(*Client).reply" {
+		switch f.function {
+		case library + "/internal/pmi.(*Client).reply", library + "/transport/shm.(*segments).receive":
 			return true
 		}
 	}
@@ -158,7 +168,8 @@ var idle = []string{
 	"/internal/auth.(*Acceptor).accept", "/internal/auth.(*Acceptor).logNotices",
 	"/internal/join.(*Member).Answer.func1", "/internal/join.(*Member).followDeaths",
 	"/internal/pmi.(*Client).read", "/transport/shm.(*contacts).open.func1", "/transport/shm.(*link).watch",
-	"/transport/tcp.(*Device).watch", ".watchLauncher",
+	"/transport/tcp.(*Device).watch", "/transport/verbs.(*controlPlane).loop", "/transport/verbs.(*Device).watch.func1",
+	"/transport/verbs.(*Device).watchDevice.func1", "/transport/verbs.(*Device).watchTails", ".watchLauncher",
 }
 
 // isLibrarys reports whether it is of a package of the library that no user writes. A test is a user.
@@ -196,6 +207,7 @@ func (g *stack) call() (name, at string) {
 		function, is := strings.CutPrefix(f.function, library+".")
 		is = is && !strings.Contains(f.at, "_test.go:")
 		switch {
+		case is && function == "Main" && name != "": // that calls Finalize
 		case is:
 			name, at = function, g.creates.at // of go mpi.Recv(...)
 		case name != "" && strings.HasPrefix(f.function, library+"/gpu."):

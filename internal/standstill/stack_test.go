@@ -24,6 +24,13 @@ func TestWaiting(t *testing.T) {
 		{"accepts", "goroutine 2 [IO wait]:\nnet.(*TCPListener).Accept(0x1)\n\t/n.go:1\n" + in +
 			"internal/auth.(*Acceptor).accept(0x1)\n\t/m/a.go:1\nsync.(*WaitGroup).Go.func1()\n\t/w.go:1\n" +
 			"created by sync.(*WaitGroup).Go in goroutine 1\n\t/w.go:2", true},
+		{"takes a peer's memory", "goroutine 2 [IO wait]:\n" + in + "transport/shm.receive(0x1)\n\t/m/a.go:1\n" + in +
+			"transport/shm.(*segments).receive(0x1)\n\t/m/a.go:1\n" + in + "internal/auth.(*Acceptor).attend(0x1)\n\t/m/a.go:1\n" +
+			in + "internal/auth.(*Acceptor).admit.func1()\n\t/m/a.go:2\nsync.(*WaitGroup).Go.func1()\n\t/w.go:1\n" +
+			"created by sync.(*WaitGroup).Go in goroutine 1\n\t/w.go:2", true},
+		{"looks who calls", "goroutine 2 [IO wait]:\n" + in + "internal/auth.(*Acceptor).attend(0x1)\n\t/m/a.go:1\n" +
+			in + "internal/auth.(*Acceptor).admit.func1()\n\t/m/a.go:2\nsync.(*WaitGroup).Go.func1()\n\t/w.go:1\n" +
+			"created by sync.(*WaitGroup).Go in goroutine 1\n\t/w.go:2", false},
 		{"connects again", "goroutine 2 [select]:\n" + in + "transport/tcp.(*Device).redial(0x1)\n\t/m/resume.go:1\n" +
 			"created by " + in + "transport/tcp.(*Device).down in goroutine 1\n\t/m/resume.go:2", false},
 		{"a user's accepts", "goroutine 2 [IO wait]:\nnet.(*TCPListener).Accept(0x1)\n\t/n.go:1\n" +
@@ -32,6 +39,7 @@ func TestWaiting(t *testing.T) {
 			"created by main.main in goroutine 1\n\t/x.go:2", false},
 		{"hears, and has something to do", "goroutine 2 [runnable]:\n" + in + "internal/pmi.(*Client).read(0x1)\n\t/m/c.go:1\n" +
 			"created by " + in + "internal/pmi.(*Client).start\n\t/m/c.go:2", false},
+		{"sleeps in a call and has been woken", strings.Replace(sleep, "1 [syscall]", "2 [runnable]", 1), false},
 	} {
 		var all []stack
 		for _, text := range []string{self, sleep, c.stack} {
@@ -46,6 +54,12 @@ func TestWaiting(t *testing.T) {
 	}
 	main := parseStack(strings.TrimSpace(sleep))
 	if op, at := main.call(); op != "Recv" || at != "solve.go:7" {
+		t.Errorf("it is in %q at %q", op, at)
+	}
+	main = parseStack("goroutine 1 [select]:\n" + in + "internal/pmi.(*Client).reply(0x1)\n\t/m/c.go:1\n" + library +
+		".finalize()\n\t/m/init.go:1\n" + library + ".Finalize()\n\t/m/init.go:2\n" + library + ".Main(0x1)\n\t/m/init.go:3\n" +
+		"main.main()\n\t/solve.go:9")
+	if op, at := main.call(); op != "Finalize" || at != "solve.go:9" {
 		t.Errorf("it is in %q at %q", op, at)
 	}
 }

@@ -1,105 +1,136 @@
 package standstill
 
 import (
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/gorun-mpi/mpi/internal/waits"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Watcher tells the user of RunLocal that no rank can move.
-type Watcher struct {
+// Job is a RunLocal that is looked at.
+type Job struct {
 	engines    []*pml.Engine
-	goroutines []atomic.Uint64 // of each rank, by Go's number
-	names      []Names         // of each rank; what Enter has been told
-	tell       func(text string)
-	over       chan struct{}
-	wg         sync.WaitGroup
+	goroutines []atomic.Uint64    // of each rank, by Go's number
+	names      []Names            // of each rank; what Enter has been told
+	stands     func(table string) // no rank can move
 }
 
 var (
-	// Look is the time between two looks at the ranks. Two looks in a row must find the same.
-	Look = time.Second
-	// Pause is the longest time between two looks when other goroutines were there.
-	Pause = time.Minute
+	// Look is the time between two looks at the ranks.
+	Look = 20 * time.Millisecond
+	// Pause is the longest time between two looks after looks at all goroutines, which stop them, for nothing.
+	Pause = time.Second
 )
 
-// New starts looking at the ranks of these engines. A nil log writes to standard error.
-func New(engines []*pml.Engine, log hclog.Logger) *Watcher {
-	s := &Watcher{engines: engines, goroutines: make([]atomic.Uint64, len(engines)), over: make(chan struct{}),
-		names: make([]Names, len(engines))}
-	s.tell = func(text string) { fmt.Fprintln(os.Stderr, "mpi: RunLocal: "+text) }
-	if log != nil {
-		s.tell = func(text string) { log.Warn(text) }
+// jobs are those of this process. One goroutine looks at all of them: a rank of one may wait for a rank of another.
+var jobs struct {
+	sync.Mutex
+	all         []*Job        // in the order in which their engines are locked
+	over, ended chan struct{} // of the goroutine, which is there while all is not empty
+}
+
+// Watch looks at the ranks of these engines until Stop. When no rank can move it calls stands with the table, once.
+func Watch(engines []*pml.Engine, stands func(table string)) *Job {
+	j := &Job{engines: engines, goroutines: make([]atomic.Uint64, len(engines)), names: make([]Names, len(engines)),
+		stands: stands}
+	jobs.Lock()
+	defer jobs.Unlock()
+	if jobs.all = append(jobs.all, j); len(jobs.all) == 1 {
+		jobs.over, jobs.ended = make(chan struct{}), make(chan struct{})
+		go lookOver(jobs.over, jobs.ended)
 	}
-	s.wg.Go(s.watch)
-	return s
+	return j
 }
 
 // Enter notes that the calling goroutine is the one of a rank, which names communicators so.
-func (s *Watcher) Enter(rank int, names Names) {
-	s.names[rank] = names
-	s.goroutines[rank].Store(goroutineID())
+func (j *Job) Enter(rank int, names Names) {
+	j.names[rank] = names
+	j.goroutines[rank].Store(goroutineID())
 }
 
-// Stop ends the looks.
-func (s *Watcher) Stop() {
-	close(s.over)
-	s.wg.Wait()
+// Stop ends the looks. No call of stands is under way afterwards.
+func (j *Job) Stop() {
+	jobs.Lock()
+	jobs.all = slices.DeleteFunc(jobs.all, func(o *Job) bool { return o == j })
+	last, ended := len(jobs.all) == 0, jobs.ended
+	if last {
+		close(jobs.over)
+	}
+	jobs.Unlock()
+	if last {
+		<-ended
+	}
 }
 
-func (s *Watcher) watch() {
+// lookOver looks at the jobs again and again.
+func lookOver(over, ended chan struct{}) {
+	defer close(ended)
 	pause := Look
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	var before *pml.Standstill
 	for {
 		select {
-		case <-s.over:
+		case <-over:
 			return
 		case <-timer.C:
 		}
-		var now *pml.Standstill
-		var stacks []stack
-		pml.StandsStill(s.engines, func(found *pml.Standstill) {
-			if now = found; now.SameAs(before) {
-				stacks = allWait(now.Asleep)
-			}
-		})
-		switch {
-		case stacks != nil:
-			s.tell(s.text(now, stacks))
-			return
-		case now == nil || !now.SameAs(before):
+		if stopped := lookOnce(); stopped {
+			pause = min(2*pause, Pause)
+		} else {
 			pause = Look
-		default:
-			pause = min(2*pause, Pause) // a look at all goroutines stops them
 		}
-		before = now
 		timer.Reset(pause)
 	}
 }
 
-// text says which rank waits for what.
-func (s *Watcher) text(found *pml.Standstill, all []stack) string {
-	text := "no rank can move: all wait for each other, and no other goroutine could call the library. " +
-		"Only a timer or a signal could end this. Ranks are numbered as in world."
+// lookOnce tells the jobs if no rank of any of them can move. It reports whether it has looked at all goroutines in
+// vain.
+func lookOnce() (stopped bool) {
+	jobs.Lock()
+	defer jobs.Unlock()
+	engines := make([][]*pml.Engine, len(jobs.all))
+	for i, j := range jobs.all {
+		engines[i] = j.engines
+	}
+	var found [][]*pml.Snapshot
+	var all []stack
+	pml.StandStill(engines, func(s [][]*pml.Snapshot) {
+		found = s
+		all = allWait(asleep(s))
+	})
+	if all == nil {
+		return found != nil
+	}
+	for i, j := range jobs.all {
+		j.stands(j.table(found[i], all))
+	}
+	return false
+}
+
+// asleep is how many callers sleep.
+func asleep(found [][]*pml.Snapshot) (n int) {
+	for _, ranks := range found {
+		for _, s := range ranks {
+			n += s.Asleep
+		}
+	}
+	return n
+}
+
+// table says which rank waits for what.
+func (j *Job) table(found []*pml.Snapshot, all []stack) string {
 	var ranks []waits.Rank
-	for rank, snapshot := range found.Ranks {
+	for rank, snapshot := range found {
 		r := waits.Rank{Rank: rank, Account: waits.Account{Note: "has returned"}}
-		own := slices.IndexFunc(all, func(g stack) bool { return g.id == s.goroutines[rank].Load() })
+		own := slices.IndexFunc(all, func(g stack) bool { return g.id == j.goroutines[rank].Load() })
 		if own >= 0 {
-			r.Account = account(snapshot, own, all, s.names[rank])
+			r.Account = account(snapshot, own, all, j.names[rank])
 		}
 		ranks = append(ranks, r)
 	}
-	return strings.Join(append([]string{text}, waits.Table(ranks)...), "\n  ")
+	return strings.Join(waits.Table(ranks), "\n  ")
 }

@@ -23,6 +23,7 @@ const (
 	foldPeers  = 4  // ranks whose calls differ in the other rank alone share a line
 	mostHints  = 8  // lines of unasked messages
 	mostRanges = 8
+	mostSteps  = 1 << 20 // in search of a cycle
 )
 
 // Table returns the lines that say what each rank does and waits for. Ranks that do the same share a line.
@@ -229,7 +230,7 @@ func (g *group) tail() (t string) {
 	for _, e := range g.entry {
 		least = min(least, e.call.For)
 	}
-	if least > 0 {
+	if least >= time.Second/10 {
 		t = ", for " + seconds(least)
 	}
 	if at := g.entry[0].call.At; at != "" {
@@ -342,22 +343,11 @@ func plural(n int, word string) string {
 // Cycle says which ranks wait for each other in a circle: "0 waits for 1 waits for 0". "": there is no circle, as far
 // as the accounts say.
 func Cycle(all []Rank) string {
-	next := map[int][]int{}
-	for _, r := range all {
-		for _, c := range r.Calls {
-			if c.any() && len(c.Waits) > 1 {
-				continue // one of them is enough
-			}
-			for _, w := range c.Waits {
-				if w.Peer >= 0 && w.Peer != r.Rank {
-					next[r.Rank] = append(next[r.Rank], w.Peer)
-				}
-			}
-		}
-	}
+	next := waitedFor(all)
 	var best []int
+	left := mostSteps
 	for _, r := range all {
-		if c := circle(next, r.Rank); c != nil && (best == nil || len(c) < len(best)) {
+		if c := circle(next, r.Rank, &left); c != nil && (best == nil || len(c) < len(best)) {
 			if best = c; len(best) == 2 {
 				break
 			}
@@ -377,20 +367,41 @@ func Cycle(all []Rank) string {
 	return b.String() + strconv.Itoa(best[0])
 }
 
+// waitedFor are the ranks that each rank waits for.
+func waitedFor(all []Rank) map[int][]int {
+	next := map[int][]int{}
+	for _, r := range all {
+		for _, c := range r.Calls {
+			if c.any() && len(c.Waits) > 1 {
+				continue // one of them is enough
+			}
+			for _, w := range c.Waits {
+				if w.Peer >= 0 && w.Peer != r.Rank {
+					next[r.Rank] = append(next[r.Rank], w.Peer)
+				}
+			}
+		}
+	}
+	return next
+}
+
 // any reports whether one of the things that the call waits for ends it.
 func (c *Call) any() bool {
 	return strings.Contains(c.Op, "Any") || strings.Contains(c.Op, "Some")
 }
 
-// circle is a shortest way from a rank back to it, without the rank at the end; nil: there is none.
-func circle(next map[int][]int, from int) []int {
-	const most = 1 << 16 // steps
+// circle is a shortest way from a rank back to it, without the rank at the end; nil: there is none, or it is not found
+// in the steps that are left.
+func circle(next map[int][]int, from int, left *int) []int {
 	before := map[int]int{}
 	queue := []int{from}
-	for steps := 0; len(queue) > 0 && steps < most; steps++ {
+	for len(queue) > 0 {
 		at := queue[0]
 		queue = queue[1:]
 		for _, to := range next[at] {
+			if *left--; *left < 0 {
+				return nil
+			}
 			if to == from {
 				way := []int{at}
 				for at != from {

@@ -82,6 +82,28 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
+// A search for a cycle ends soon however many ranks wait for however many, and finds what there is among few.
+func TestSearchIsBounded(t *testing.T) {
+	const ranks, each = 5000, 300
+	var all []Rank
+	for rank := range ranks {
+		c := Call{Op: "Alltoall"}
+		for k := range each { // of higher numbers alone: there is no cycle
+			if rank+1+k < ranks {
+				c.Waits = append(c.Waits, Wait{Kind: Step, Peer: rank + 1 + k})
+			}
+		}
+		all = append(all, Rank{rank, "", Account{Calls: []Call{c}}})
+	}
+	left := mostSteps
+	if c := circle(waitedFor(all), 0, &left); c != nil || left >= 0 {
+		t.Errorf("%v, and %d steps are left", c, left)
+	}
+	if c := Cycle(all); c != "" {
+		t.Error(c)
+	}
+}
+
 // An account that a rank makes up is refused or harmless, and what is too long is left out.
 func TestHostileAccounts(t *testing.T) {
 	for _, bad := range []string{"", "null garbage", `{"Calls":[{"Waits":[{"Peer":4}]}]}`,
