@@ -138,7 +138,7 @@
 		new ResizeObserver(() => {
 			if (box.clientWidth !== width) {
 				width = box.clientWidth;
-				redraw();
+				requestAnimationFrame(redraw); // it changes the height of the box, which is being observed
 			}
 		}).observe(box);
 		redrawAll.push(redraw);
