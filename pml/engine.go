@@ -65,7 +65,8 @@ type Engine struct {
 	parks     parks
 	pace      pace
 
-	server server // what is to be started yet
+	server   server // what is to be started yet
+	recovery recovery
 
 	flushing   sync.Mutex // held by Flush: of those who lead there is one that takes long
 	flushLeads bool       // Flush leads: the end of a send that no caller collects may be what it waits for
