@@ -123,6 +123,7 @@
 // A call that takes part in a transfer may also end with one of these:
 //
 //   - ErrPeerFailed: the other rank has died, has returned, or cannot be reached
+//   - ErrRevoked: a rank has revoked the communicator
 //   - ErrOp: the operator is nil, or has panicked
 //   - ErrTruncate: the message was longer than the buffer
 //   - ErrTimeout: the other rank did not answer in time during a connection

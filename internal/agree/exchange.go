@@ -32,12 +32,13 @@ const (
 	MakeWinShared
 	MakeWinCreate
 	MakeWinDynamic
+	MakeShrink
 	MakeEnd
 )
 
 var creations = [MakeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
 	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge",
-	"WinAlloc", "WinShared", "WinCreate", "WinDynamic"}
+	"WinAlloc", "WinShared", "WinCreate", "WinDynamic", "Shrink"}
 
 func (k Creation) String() string { return creations[k] }
 
@@ -92,7 +93,7 @@ func (r *Veto) Unknown() *Veto {
 }
 
 // refused are the classes that are told to other ranks.
-var refused = []error{mpierr.ErrAborted, mpierr.ErrPeerFailed, mpierr.ErrNoMemory, mpierr.ErrTimeout,
+var refused = []error{mpierr.ErrAborted, mpierr.ErrPeerFailed, mpierr.ErrRevoked, mpierr.ErrNoMemory, mpierr.ErrTimeout,
 	mpierr.ErrUnavailable, mpierr.ErrDevice, mpierr.ErrComm, mpierr.ErrGroup, mpierr.ErrRank,
 	mpierr.ErrCount, mpierr.ErrDims, mpierr.ErrTopology, mpierr.ErrTag, mpierr.ErrRoot, mpierr.ErrType, mpierr.ErrOp,
 	mpierr.ErrBuffer}

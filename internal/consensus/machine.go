@@ -109,11 +109,14 @@ func (m *Machine) Leave() {
 	}
 }
 
-// Nudge asks the ranks whose reports are missing. It is for a rank that has waited for long: one of them may have left.
+// Nudge asks the ranks whose reports are missing, or reports again. It is for a rank that has waited for long: the others
+// may have left.
 func (m *Machine) Nudge() {
 	if m.begun == m.last {
 		return
 	}
+	m.told = none
+	m.step()
 	m.children(m.me, m.dead, func(child int) {
 		if _, ok := m.reports[0][child]; !ok {
 			m.send(child, Ask)
@@ -123,7 +126,14 @@ func (m *Machine) Nudge() {
 
 // Hear takes a frame of another rank.
 func (m *Machine) Hear(from int, f Frame) {
-	if from < 0 || from >= m.n || from == m.me || m.dead.Has(from) {
+	asks := f.Kind == Report || f.Kind == Ask
+	if from < 0 || from >= m.n || from == m.me {
+		return
+	}
+	if m.dead.Has(from) {
+		if asks { // it lives, and its connection to another rank has broken: it is not to wait for this one
+			m.send(from, Left)
+		}
 		return
 	}
 	for rank := range f.Dead.All {
@@ -131,7 +141,6 @@ func (m *Machine) Hear(from int, f Frame) {
 			m.dead.Add(rank)
 		}
 	}
-	asks := f.Kind == Report || f.Kind == Ask
 	switch {
 	case f.Kind == Left:
 		m.dead.Add(from)
