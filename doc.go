@@ -52,6 +52,11 @@
 // were sent (MPI 4.1 §3.5). Any goroutine may call any function at any time
 // (MPI_THREAD_MULTIPLE, §11.6).
 //
+// # Outliving ranks
+//
+// Comm.Failed, Comm.AckFailed, Comm.Revoke, Comm.Agree and Comm.Shrink let a program go on without ranks that have
+// died: docs/recovery.md.
+//
 // # Messages
 //
 // Send, Ssend, Bsend, Rsend, Recv, RecvAlloc, Sendrecv, SendrecvReplace, SendValue, RecvValue, SendObject, RecvObject.

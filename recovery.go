@@ -13,8 +13,8 @@ import (
 // Calls for programs that outlive ranks, in the manner of User-Level Failure Mitigation (ULFM) of the MPI Forum:
 // docs/recovery.md.
 
-const whyRevoked = "the communicator has been revoked, by Revoke at one of its ranks; Shrink makes one of the ranks that " +
-	"live"
+const whyRevoked = "the communicator has been revoked, by Revoke at one of its ranks; " +
+	"Shrink makes one of the ranks that live"
 
 // publish lets other ranks reach c, which is complete, by what they say of failures.
 func (c *commState) publish() {
@@ -31,9 +31,9 @@ func (c *commState) revoke() {
 }
 
 // Failed returns the ranks of c that have failed, as far as this rank has heard, in the order in which it has heard of
-// them (ULFM: MPI_Comm_get_failed). A later result has the ranks of an earlier one first. Of an intercommunicator it has
-// ranks of both groups. A rank that has returned or freed c counts as failed once an Agree or a Shrink has waited for
-// it. Failed returns nil if c is nil.
+// them (ULFM: MPI_Comm_get_failed). A later result has the ranks of an earlier one first. Of an intercommunicator it
+// has ranks of both groups. A rank that has returned or freed c counts as failed once an Agree or a Shrink has waited
+// for it. Failed returns nil if c is nil.
 func (c *Comm) Failed() *Group {
 	if c == nil || c.commState == nil {
 		return nil
@@ -69,9 +69,9 @@ func (c *Comm) AckFailed(n int) (int, error) {
 
 // Revoke ends all calls on c at all its ranks with ErrRevoked: calls and requests that are under way, and later ones
 // (ULFM: MPI_Comm_revoke). One rank calls it, when its part of the program cannot go on and the other ranks may wait
-// for it. Revoke returns when c is revoked here and another rank has heard of it; then all living ranks hear of it, also
-// if the caller dies. If none hears of it within a second, it goes on in the background. A message that is being moved
-// arrives, and its request ends with ErrRevoked.
+// for it. Revoke returns when c is revoked here and another rank has heard of it; then all living ranks hear of it,
+// also if the caller dies. If none hears of it within a second, it goes on in the background. A message that is being
+// moved arrives, and its request ends with ErrRevoked.
 //
 // Agree, Shrink, Failed, AckFailed, Revoke, Free, and calls that need no other rank, such as Rank and Group, work on a
 // revoked communicator. Windows, and communicators made from c, are not revoked with it.
@@ -119,10 +119,11 @@ func (c *Comm) Agree(flags uint32) (uint32, error) {
 	case err != nil:
 		return 0, c.group.Wrap(op, Undefined, Undefined, err)
 	case result.Calls != agree.CallAgree:
-		err = mpierr.New("", ErrComm, "some ranks call Agree and others Shrink; all ranks make the same calls in the same order")
+		err = mpierr.New("", ErrComm, "some ranks call Agree and others Shrink; all ranks make the same calls in the "+
+			"same order")
 	case !result.Dead.Within(result.Acked):
-		err = mpierr.New("", ErrPeerFailed, "%s, and not all ranks that live have acknowledged that; call AckFailed and "+
-			"Agree again, or Shrink", c.haveFailed(result.Dead))
+		err = mpierr.New("", ErrPeerFailed, "%s, and not all ranks that live have acknowledged that; call AckFailed "+
+			"and Agree again, or Shrink", c.haveFailed(result.Dead))
 	}
 	return result.Flags, c.group.Wrap(op, Undefined, Undefined, err)
 }
@@ -168,7 +169,8 @@ func (c *Comm) Shrink() (*Comm, error) {
 	})
 	d, err := made.take(c, agree.MakeShrink, fail)
 	if err == nil && d == nil {
-		err = c.group.Wrap(op, Undefined, Undefined, mpierr.New("", ErrPeerFailed, "no rank of one of the two groups lives"))
+		dead := mpierr.New("", ErrPeerFailed, "no rank of one of the two groups lives")
+		err = c.group.Wrap(op, Undefined, Undefined, dead)
 	}
 	return d, err
 }

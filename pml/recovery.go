@@ -1,8 +1,8 @@
 package pml
 
-// What a program needs that outlives other ranks: which ranks have failed, whose failure ends a wait for any source, and
-// contexts that are revoked. It costs nothing before the first failure and the first revocation: a posted receive looks
-// here only if linkPath.needsCheck is set, which it is then.
+// What a program needs that outlives other ranks: which ranks have failed, whose failure ends a wait for any source,
+// and contexts that are revoked. It costs nothing before the first failure and the first revocation: a posted receive
+// looks here only if linkPath.needsCheck is set, which it is then.
 
 // Loss is the failure of another rank of the world, as this rank has heard of it.
 type Loss struct {
@@ -25,9 +25,9 @@ func (e *Engine) Losses(n int) []Loss {
 	return all[min(n, len(all)):len(all):len(all)]
 }
 
-// SetConcern sets what decides whose failure ends a wait for any source with a context: f returns the error of the first
-// loss that does, or nil. f is called under the engine's lock, so it neither waits nor calls the engine. Without it the
-// first loss ends all such waits.
+// SetConcern sets what decides whose failure ends a wait for any source with a context: f returns the error of the
+// first loss that does, or nil. f is called under the engine's lock, so it neither waits nor calls the engine. Without
+// it the first loss ends all such waits.
 func (e *Engine) SetConcern(f func(ctx uint32, losses []Loss) error) {
 	e.lock()
 	e.recovery.concern = f
@@ -157,7 +157,7 @@ func (r *Request) failsWith(err error) {
 	}
 }
 
-// cancelAll cancels requests that which chooses. One that is cancelled may let others go on, and these may be over then.
+// cancelAll cancels requests that which chooses. One that is cancelled may let others go on, which may be over then.
 func (e *Engine) cancelAll(all []*Request, which func(*Request) bool, why error) {
 	for _, r := range all {
 		if r.state == stActive && which(r) {

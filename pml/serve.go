@@ -12,7 +12,8 @@ type server struct {
 }
 
 // StartServer has f run, on a goroutine of its own, when this rank hears that another one has failed (also from
-// EnsureLink), or a synchronous message with this context and tag has come, if links carry it. f calls Serve until that
+// EnsureLink), or a synchronous message with this context and tag has come. Where a library matches messages, it is
+// found when a caller has waited for a while. f calls Serve until that
 // returns an error. It answers with tags above that one, up to most, also when its rank has returned: no rank that
 // waits for the answer is told that its server's rank has.
 func (e *Engine) StartServer(ctx uint32, tag, most int32, f func()) {
@@ -50,8 +51,8 @@ func (e *Engine) calledUpon(h *wire.Header) {
 	}
 }
 
-// Serve waits until there is a message of any rank, whichever ranks have failed, or more ranks have failed than so many,
-// or the engine is closed. Flush neither waits for it nor counts it. The caller takes the message with Iprobe.
+// Serve waits until there is a message of any rank, whichever ranks have failed, or more ranks have failed than so
+// many, or the engine is closed. Flush neither waits for it nor counts it. The caller takes the message with Iprobe.
 func (e *Engine) Serve(ctx uint32, tag int32, losses int) error {
 	e.lock()
 	defer e.unlock()

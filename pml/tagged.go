@@ -584,7 +584,17 @@ func (t *taggedPath) resume() {
 	}
 }
 
-func (t *taggedPath) stalled() bool { return false }
+// stalled starts the server if a message has come for it: the device does not say so.
+func (t *taggedPath) stalled() bool {
+	s := &t.e.server
+	if s.start == nil {
+		return false
+	}
+	if _, found := t.probe(s.ctx, AnySource, s.tag, false); found {
+		t.e.startServer()
+	}
+	return false
+}
 
 // drop also takes the messages of that communicator, and late ones of those before it, so that no other gets them.
 func (t *taggedPath) drop(ctx uint32, err error) {

@@ -20,9 +20,9 @@ const (
 	ContextsEach
 )
 
-// SmallNumbers: the contexts of numbers below this one fit into the 16 bits that devices which match tags compare. They
-// are used again; those beyond are not. The number itself fits too: it is no communicator's, and control is its context,
-// on which the library speaks whatever has become of communicators.
+// SmallNumbers: the contexts of numbers below this one fit into the 16 bits that devices compare which match tags. They
+// are used again; those beyond are not. The number itself fits too. It is no communicator's: control is its context, on
+// which the library speaks whatever has become of communicators.
 const (
 	SmallNumbers = 1<<16/ContextsEach - 1
 	control      = SmallNumbers * ContextsEach

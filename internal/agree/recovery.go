@@ -14,9 +14,9 @@ import (
 )
 
 // Ranks agree though others have died, and hear that a communicator is revoked, by messages of the control context: no
-// communicator has it, so it works whatever has become of them. The goroutine that answers (vote.go) takes the messages,
-// and hears of deaths. It runs from the first death that this rank hears of, from its first call of this file, or from
-// the first synchronous message on; until then nothing of this costs anything.
+// communicator has it, so it works whatever has become of them. The goroutine that answers (vote.go) takes the
+// messages, and hears of deaths. It runs from the first death that this rank hears of, from its first call of this
+// file, or from the first synchronous message on; until then nothing of this costs anything.
 //
 // A message has the number of a communicator. This rank may have freed that: then the party of the communicator stays
 // for a while, for ranks that ask late. Or this rank is still making it: then the message waits.
@@ -33,7 +33,8 @@ type Recovery struct {
 	world  *Group
 	groups sync.Map // of weak.Pointer[Group], by number: the communicators that are complete
 
-	mu      sync.Mutex        // guards what follows. It is held while a communicator is revoked, and not while any message is sent
+	// mu guards what follows. It is held while a communicator is revoked, and not while any message is sent.
+	mu      sync.Mutex
 	parties map[uint32]*party // by number
 	freed   []uint32          // parties of freed communicators, the oldest first: ≤ partiesKept
 	early   []earlyMessage    // for communicators that are being made here: ≤ earlyKept
@@ -381,8 +382,8 @@ func (r *Recovery) hear(from int32, body []byte) {
 	r.dispatch(out)
 }
 
-// revoke revokes the communicator of p, once. g is it; nil: it has been freed here. from is the member that has said so,
-// or none.
+// revoke revokes the communicator of p, once. g is it; nil: it has been freed here. from is the member that has said
+// so, or none.
 func (r *Recovery) revoke(p *party, g *Group, from int) (out outbox) {
 	if p.flood != nil {
 		p.flood.Heard(from)
@@ -557,8 +558,8 @@ func (g *Group) Shrink() (id uint32, dead consensus.Set, err error) {
 		v, err := g.Agree(consensus.Value{Flags: ^uint32(0), Low: id, High: id, Calls: CallShrink})
 		switch {
 		case err == nil && v.Calls != CallShrink:
-			err = mpierr.New("", mpierr.ErrComm, "some ranks call Shrink and others Agree; all ranks make the same calls in "+
-				"the same order")
+			err = mpierr.New("", mpierr.ErrComm, "some ranks call Shrink and others Agree; all ranks make the same "+
+				"calls in the same order")
 		case err == nil && v.Low == v.High:
 			return id, v.Dead, nil
 		}

@@ -156,8 +156,8 @@ func (g *Group) poll(id uint32, all []int32) Result {
 	return found
 }
 
-// Asks go by the control context, and so do answers, whose tags tell of which number they are. An ask has the number, and
-// the ballot to which a rank is bound; or 0, and who votes, for a rank that is to find the result.
+// Asks go by the control context, and so do answers, whose tags tell of which number they are. An ask has the number,
+// and the ballot to which a rank is bound; or 0, and who votes, for a rank that is to find the result.
 
 func answerTag(id uint32) int32 { return tagAnswers + int32(id%numbersAsked) }
 

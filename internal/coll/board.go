@@ -290,8 +290,8 @@ func (g *Group) Revoke(err *mpierr.Error) {
 	}
 }
 
-// revoke ends the calls at the board, which is there. The caller holds mu. The others hear of it on the board: they must
-// not use what this rank has lent them.
+// revoke ends the calls at the board, which is there. The caller holds mu. The others hear of it on the board: they
+// must not use what this rank has lent them.
 func (s *boardState) revoke(g *Group) {
 	no := &agree.Veto{Class: s.revoked.Class, Text: s.revoked.Err.Error()}
 	s.On.Refuse(g.Rank, no.Append(nil), s.revoked)

@@ -1,6 +1,6 @@
 // Package consensus lets the ranks of a communicator agree on a value although ranks die meanwhile: all ranks that live
-// on get the same value. It is an early-returning agreement over a tree: a rank returns as soon as it has the value, and
-// answers ranks that ask later (Herault, Bouteiller, Bosilca and others, Practical Scalable Consensus for
+// on get the same value. It is an early-returning agreement over a tree: a rank returns as soon as it has the value,
+// and answers ranks that ask later (Herault, Bouteiller, Bosilca and others, Practical Scalable Consensus for
 // Pseudo-Synchronous Distributed Systems, SC '15).
 //
 // A Machine is one rank of one communicator. It gets what its caller gives (Begin), what other ranks send (Hear), and

@@ -1,9 +1,9 @@
 package consensus
 
-// Flood is news that all living ranks are to hear, though ranks die meanwhile that have heard it. Each rank that hears
-// it first passes it on to its neighbours: the living ranks at the distances 1, 2, 4 and so on, in both directions of a
-// ring. When it hears of a death it passes the news on to its new neighbours. All living ranks know of the same deaths in
-// the end, and their ring is whole then: if one of them has the news, all have.
+// Flood is news that all living ranks are to hear, though ranks die meanwhile that have heard it. Each rank passes it
+// on when it first hears it, to its neighbours: the living ranks at the distances 1, 2, 4 and so on, in both directions
+// of a ring. When it hears of a death it passes the news on to its new neighbours. All living ranks know of the same
+// deaths in the end, and their ring is whole then: if one of them has the news, all have.
 type Flood struct {
 	n, me int
 	sent  Set // the ranks that have been told, and those that have told this one

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// News reach all living ranks if one of them has it, whichever ranks die meanwhile and whenever each rank hears of that,
-// and a rank tells few others.
+// News reach all living ranks if one of them has it, whichever ranks die meanwhile and whenever each rank hears of
+// that, and a rank tells few others.
 func TestFlood(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

@@ -109,8 +109,8 @@ func (m *Machine) Leave() {
 	}
 }
 
-// Nudge asks the ranks whose reports are missing, or reports again. It is for a rank that has waited for long: the others
-// may have left.
+// Nudge asks the ranks whose reports are missing, or reports again. It is for a rank that has waited for long: the
+// others may have left.
 func (m *Machine) Nudge() {
 	if m.begun == m.last {
 		return
@@ -169,8 +169,8 @@ func (m *Machine) step() {
 			return
 		}
 		complete = false
-		// A child reports by itself if it knows that this rank is its parent. All ranks know of the deaths that the last
-		// decision names.
+		// A child reports by itself if it knows that this rank is its parent. All ranks know of the deaths that the
+		// last decision names.
 		if m.parent(child, m.decided.Dead) != m.me && m.asked.Add(child) {
 			m.send(child, Ask)
 		}

@@ -373,7 +373,8 @@ func (c *crowd) take(rank int) {
 }
 
 func newCrowd(n int, want uint32, dying int, seed uint64) *crowd {
-	return &crowd{world: *newWorld(n, want), rnd: rand.New(rand.NewPCG(seed, uint64(n))), sent: make([]int, n), dying: dying}
+	rnd := rand.New(rand.NewPCG(seed, uint64(n)))
+	return &crowd{world: *newWorld(n, want), rnd: rnd, sent: make([]int, n), dying: dying}
 }
 
 // Random runs of up to 1,000 ranks end with one value, whichever ranks die, and whoever decides among them.

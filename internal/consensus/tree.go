@@ -1,9 +1,9 @@
 package consensus
 
-// The tree is binomial: without deaths, rank r reports to r without its lowest bit. A rank whose parent has died reports
-// to the nearest ancestor that lives. If there is none it reports to the lowest rank that lives, which decides. So a
-// death changes the tree only for the ranks next to the dead one, and ranks that know of the same deaths have the same
-// tree.
+// The tree is binomial: without deaths, rank r reports to r without its lowest bit. A rank whose parent has died
+// reports to the nearest ancestor that lives. If there is none it reports to the lowest rank that lives, which decides.
+// So a death changes the tree only for the ranks next to the dead one, and ranks that know of the same deaths have the
+// same tree.
 
 // parent returns the rank to which a living rank reports if these ranks are dead; none: it decides.
 func (m *Machine) parent(rank int, dead Set) int {
