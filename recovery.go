@@ -108,7 +108,7 @@ func (c *Comm) Agree(flags uint32) (uint32, error) {
 		consensus.Value
 		err error
 	}
-	if err := c.group.RunDetached(c.ctx, op, func() error {
+	if err := c.group.InOrder(c.ctx, op, func() error {
 		result.Value, result.err = c.group.Agree(consensus.Value{Flags: flags, Calls: agree.CallAgree})
 		return nil
 	}); err != nil {
@@ -159,7 +159,7 @@ func (c *Comm) Shrink() (*Comm, error) {
 		return nil, err
 	}
 	var made handover
-	fail := c.group.RunDetached(c.ctx, op, func() error {
+	fail := c.group.InOrder(c.ctx, op, func() error {
 		id, dead, err := c.group.Shrink()
 		if err != nil {
 			return err

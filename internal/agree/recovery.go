@@ -59,7 +59,6 @@ type party struct {
 	number  uint32
 	members *ranks.Set
 	machine *consensus.Machine
-	turn    sync.Mutex // held by the agreement of this rank: one at a time
 
 	// Guarded by Recovery.mu.
 	failed  []int32          // in the world, in the order in which this rank has heard of them
@@ -484,7 +483,7 @@ const (
 	nudgeMost  = 30 * time.Second
 )
 
-// Agree makes an agreement of the ranks of g: all that live get one value.
+// Agree makes an agreement of the ranks of g: all that live get one value. One call goes on at a time.
 func (g *Group) Agree(v consensus.Value) (consensus.Value, error) {
 	r, e := g.Recovery, g.Engine
 	if err := e.Closed(); err != nil {
@@ -492,12 +491,8 @@ func (g *Group) Agree(v consensus.Value) (consensus.Value, error) {
 	}
 	e.CallServer()
 	r.mu.Lock()
-	p := r.party(g)
-	r.mu.Unlock()
-	p.turn.Lock()
-	defer p.turn.Unlock()
-	r.mu.Lock()
 	out := r.learn()
+	p := r.party(g)
 	v.Acked = p.acknowledged()
 	number := p.machine.Begin(v)
 	out.add(r.settle(p))

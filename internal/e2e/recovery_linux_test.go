@@ -138,8 +138,8 @@ func TestRecovery(t *testing.T) {
 }
 
 // outlive is a job some of whose ranks die at random moments. The others revoke what they cannot go on with, shrink,
-// and go on, until all that are to die have died and some rounds are done. os.Args: the seed, how many ranks die, and 1 if
-// rank 0 is one of them.
+// and go on, until all that are to die have died and some rounds are done. os.Args: the seed, how many ranks die, and 1
+// if rank 0 is one of them.
 func outlive(_ context.Context, w *mpi.Comm) error {
 	var arg [3]int
 	for i := range arg {
