@@ -103,11 +103,9 @@ func (g *Group) PlaceOf(world int32) int { return g.whole().RankOf(world) }
 // Publish lets other ranks reach g, which is complete.
 func (g *Group) Publish() {
 	r, number := g.Recovery, g.number()
-	r.groups.Store(number, weak.Make(g))
 	r.mu.Lock()
-	if p := r.parties[number]; p != nil && p.left {
-		delete(r.parties, number) // of an earlier communicator
-	}
+	delete(r.parties, number) // of an earlier communicator
+	r.groups.Store(number, weak.Make(g))
 	var here []earlyMessage
 	r.early = slices.DeleteFunc(r.early, func(m earlyMessage) bool {
 		if m.number == number {
@@ -195,12 +193,11 @@ func (r *Recovery) concern(ctx uint32, losses []pml.Loss) error {
 
 // party returns the party of g, made now if there is none. The caller holds mu.
 func (r *Recovery) party(g *Group) *party {
-	p := r.parties[g.number()]
-	if p != nil && !p.left {
+	if p := r.parties[g.number()]; p != nil {
 		return p
 	}
 	whole := g.whole()
-	p = &party{number: g.number(), members: whole.Members(), machine: consensus.New(whole.Size, whole.Rank),
+	p := &party{number: g.number(), members: whole.Members(), machine: consensus.New(whole.Size, whole.Rank),
 		changed: make(chan struct{})}
 	r.parties[p.number] = p
 	for _, l := range r.losses {
@@ -374,7 +371,8 @@ func (r *Recovery) hear(from int32, body []byte) {
 			p.machine.Hear(i, f)
 			out = r.settle(p)
 		}
-	case kind == firstFrame+int64(consensus.Report), kind == firstFrame+int64(consensus.Ask): // it has been freed here
+	case kind == firstFrame+int64(consensus.Report), kind == firstFrame+int64(consensus.Ask), kind == tellRevoked:
+		// It has been freed here. A revocation goes on to the next rank.
 		out.letters = []letter{{to: from, body: appendFrame(number, consensus.Frame{Kind: consensus.Left})}}
 	}
 	r.mu.Unlock()
