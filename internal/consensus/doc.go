@@ -15,6 +15,6 @@
 //	flood.go    how news reach all ranks though the rank that has it dies
 //
 //	Owns:     the agreements of a communicator, and who is dead as this rank knows
-//	May call: nothing of this module
+//	May call: the standard library
 //	Never:    send, wait, lock, read a clock; believe that a rank lives
 package consensus
