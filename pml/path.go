@@ -41,8 +41,9 @@ type path interface {
 
 	// drop forgets a communicator: its messages are lost, its receives fail with err.
 	drop(ctx uint32, err error)
-	// revoke ends the operations that which chooses, but for the receives that drop has ended, with err, now or when
-	// their messages are not moved any more.
+	// revokeReceives ends the receives of a context that no message has been matched with. revoke ends the other
+	// operations that which chooses with err, now or when their messages are not moved any more.
+	revokeReceives(ctx uint32, err error)
 	revoke(which func(*Request) bool, err error)
 	// fail ends everything with err, now or when the device has let go of the buffer.
 	fail(err error)

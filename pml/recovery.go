@@ -1,5 +1,7 @@
 package pml
 
+import "github.com/gorun-mpi/mpi/internal/wire"
+
 // What a program needs that outlives other ranks: which ranks have failed, whose failure ends a wait for any source,
 // and contexts that are revoked. It costs nothing before the first failure and the first revocation: a posted receive
 // looks here only if linkPath.needsCheck is set, which it is then.
@@ -76,7 +78,7 @@ func (e *Engine) probesLosing(rank int32) func(*Request) bool {
 }
 
 // Revoke ends what is under way with n contexts, from first on, and what begins later: it fails with err. An operation
-// whose message is being moved fails when that is over. Messages of these contexts are lost.
+// whose message is being moved fails when that is over.
 func (e *Engine) Revoke(first, n uint32, err error) {
 	e.lock()
 	defer e.unlock()
@@ -86,8 +88,7 @@ func (e *Engine) Revoke(first, n uint32, err error) {
 	}
 	for ctx := first; ctx < first+n; ctx++ {
 		e.recovery.revoked[ctx] = err
-		e.dropped.add(ctx)
-		e.path.drop(ctx, err)
+		e.path.revokeReceives(ctx, err)
 		e.probers.end(e, func(r *Request) bool { return r.recv.Ctx == ctx }, err)
 	}
 	e.path.revoke(func(r *Request) bool { return r.recv.Ctx-first < n }, err)
@@ -107,6 +108,28 @@ func (e *Engine) Unrevoke(first, n uint32) {
 	if len(e.recovery.revoked) == 0 {
 		e.links.needsCheck--
 	}
+}
+
+// revokeReceives implements path. A message whose sender waits for it stays until the sender has taken it back, or the
+// communicator is freed: if it were lost, its send would end well.
+func (l *linkPath) revokeReceives(ctx uint32, err error) {
+	receives, messages := l.table.DropContext(ctx)
+	l.failReceives(receives, err)
+	for _, m := range messages {
+		if u := m.Owner.(*unexpected); u.Kind == wire.Eager && u.early == notEarly {
+			l.discard(u)
+		} else {
+			l.table.Queue(m)
+		}
+	}
+}
+
+// revokeReceives implements path.
+func (t *taggedPath) revokeReceives(ctx uint32, err error) {
+	if t.limits.SendsStay { // no sender takes a message back
+		t.e.dropped.add(ctx)
+	}
+	t.drop(ctx, err)
 }
 
 // revoke implements path. A send that is not matched is taken back, and fails whatever the receiver answers.
