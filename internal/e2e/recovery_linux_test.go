@@ -156,6 +156,11 @@ func outlive(_ context.Context, w *mpi.Comm) error {
 			dies[rank] = time.Duration(rnd.IntN(20_000)) * time.Microsecond
 		}
 	}
+	for other := range n { // a link to each: one that is being made when its rank dies ends by its own timeout
+		if _, err := mpi.Sendrecv(w, []byte{1}, other, tagGo, make([]byte, 1), other, tagGo); err != nil {
+			return err
+		}
+	}
 	if err := mpi.Barrier(w); err != nil {
 		return err
 	}
