@@ -12,22 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
-// outlive runs a body as ranks of which some die: die closes the device of its rank, which the others see, and does not
+// outlive runs a body as ranks of which some die: die closes the engine of its rank, which the others see, and does not
 // return. Each rank has a link to all others before: no launcher tells of deaths here.
 func outlive(t *testing.T, n int, opt Option, body func(w *Comm, die func())) {
 	t.Helper()
 	defer watchdog(t)()
-	devices, errs := make([]transport.Device, n), make([]error, n)
+	errs := make([]error, n)
 	var living sync.WaitGroup
 	living.Add(n)
-	keep := onTop(func(rank int, d transport.Device) transport.Device {
-		devices[rank] = d
-		return d
-	})
 	RunLocal(n, func(w *Comm) (err error) {
 		rank, dead := w.Rank(), false
 		defer func() {
@@ -49,13 +44,12 @@ func outlive(t *testing.T, n int, opt Option, body func(w *Comm, die func())) {
 		}
 		body(w, func() {
 			dead = true
-			w.group.Engine.Fail(errors.New("the rank has died")) // what it has under way ends
-			devices[rank].Close()
+			w.group.Engine.Close(errors.New("the rank has died"))
 			living.Done()
 			panic("the rank has died")
 		})
 		return nil
-	}, opt, keep)
+	}, opt)
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
 	}
