@@ -73,6 +73,8 @@ type Engine struct {
 
 	stats  Stats
 	closed error // why calls are refused; nil while open
+	// refuses: closed is not nil, or a context is revoked. Requests that start need a look.
+	refuses bool
 	gone   bool  // and the devices are not used any more
 	wg     sync.WaitGroup
 	stop   context.CancelFunc
@@ -195,7 +197,7 @@ func FailAll(ranks []*Engine, err error) {
 
 // fail ends the engine with an error. The caller holds the lock.
 func (e *Engine) fail(err error) {
-	e.closed = err
+	e.closed, e.refuses = err, true
 	e.boards.failed(int32(e.cfg.Rank), err) // before the peers are given up, which have not failed
 	e.path.fail(err)
 	e.probers.end(e, everyProbe, err)

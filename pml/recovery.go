@@ -77,6 +77,14 @@ func (e *Engine) probesLosing(rank int32) func(*Request) bool {
 	}
 }
 
+// refusal says why no request with a context starts, or nil.
+func (e *Engine) refusal(ctx uint32) error {
+	if e.closed != nil {
+		return e.closed
+	}
+	return e.recovery.revoked[ctx]
+}
+
 // Revoke ends what is under way with n contexts, from first on, and what begins later: it fails with err. An operation
 // whose message is being moved fails when that is over.
 func (e *Engine) Revoke(first, n uint32, err error) {
@@ -85,6 +93,7 @@ func (e *Engine) Revoke(first, n uint32, err error) {
 	if len(e.recovery.revoked) == 0 {
 		e.recovery.revoked = map[uint32]error{}
 		e.links.needsCheck++
+		e.refuses = true
 	}
 	for ctx := first; ctx < first+n; ctx++ {
 		e.recovery.revoked[ctx] = err
@@ -107,6 +116,7 @@ func (e *Engine) Unrevoke(first, n uint32) {
 	}
 	if len(e.recovery.revoked) == 0 {
 		e.links.needsCheck--
+		e.refuses = e.closed != nil
 	}
 }
 
