@@ -97,6 +97,7 @@ const graph = `
 	internal/door                 : accel
 	internal/report               : {golang.org/x/sys}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
+	                                internal/consensus,
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
 	                                internal/meminfo, rma, internal/standstill, internal/waits, internal/door,
 	                                internal/report, accel, {github.com/hashicorp/go-hclog}

@@ -75,10 +75,10 @@ type Engine struct {
 	closed error // why calls are refused; nil while open
 	// refuses: closed is not nil, or a context is revoked. Requests that start need a look.
 	refuses bool
-	gone   bool  // and the devices are not used any more
-	wg     sync.WaitGroup
-	stop   context.CancelFunc
-	ctx    context.Context
+	gone    bool // and the devices are not used any more
+	wg      sync.WaitGroup
+	stop    context.CancelFunc
+	ctx     context.Context
 }
 
 // New makes an engine. Nothing is connected yet. The error is that the system refuses what is needed to sleep; the

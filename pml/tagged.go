@@ -584,7 +584,8 @@ func (t *taggedPath) resume() {
 	}
 }
 
-// stalled starts the server if a message has come for it: the device does not say so.
+// stalled starts the server if a message has come for it, which the device does not say. It reports whether there is
+// something to do, and there is not: the server is a goroutine.
 func (t *taggedPath) stalled() bool {
 	s := &t.e.server
 	if s.start == nil {
