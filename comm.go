@@ -42,13 +42,19 @@ type Comm struct {
 type commState struct {
 	group coll.Group
 
-	freed atomic.Bool
+	ended atomic.Uint32  // isFreed, isRevoked; 0: calls can be made
 	made  atomic.Int32   // communicators made of this one, for their names
 	win   *window.Window // whose messages go on it; nil: it is a caller's
 	attrs sync.Map       // of SetAttr
 	self  *selfComm      // of the rank: its communicators share it
 	alone bool           // this is it
 }
+
+// Why a communicator can be used no more: bits of commState.ended.
+const (
+	isFreed = 1 << iota
+	isRevoked
+)
 
 // selfComm is the communicator of one rank alone, which the first call of Self makes.
 type selfComm struct {
@@ -71,6 +77,7 @@ func Self(c *Comm) *Comm {
 		own.s = &commState{self: own, alone: true}
 		c.group.Derive(&own.s.group, ranks.Of(ranks.Strided(c.group.WorldRank, 1, 1)), c.group.Numbers.TakeLast())
 		own.s.group.SetName("self")
+		own.s.publish()
 	})
 	return newComm(own.s, c.ctx)
 }
@@ -106,7 +113,7 @@ func (c *Comm) Name() string {
 
 // SetName names the communicator at this rank; §7.8. Other ranks do not see the name.
 func (c *Comm) SetName(name string) error {
-	if err := c.valid("SetName"); err != nil {
+	if err := c.exists("SetName"); err != nil {
 		return err
 	}
 	c.group.SetName(name)
@@ -117,7 +124,7 @@ func (c *Comm) SetName(name string) error {
 // as in a context.Context; another key is ErrComm. A nil value removes the attribute. Communicators made from this one
 // do not inherit it.
 func (c *Comm) SetAttr(key, value any) error {
-	if err := c.valid("SetAttr"); err != nil {
+	if err := c.exists("SetAttr"); err != nil {
 		return err
 	}
 	if key == nil || !reflect.TypeOf(key).Comparable() {
@@ -172,7 +179,7 @@ func (c *Comm) usualSend(dest, tag int) *commState {
 		return nil
 	}
 	s := c.usual
-	if s == nil || uint(dest) >= uint(s.group.Size) || uint(tag) > MaxTag || s.freed.Load() {
+	if s == nil || uint(dest) >= uint(s.group.Size) || uint(tag) > MaxTag || s.ended.Load() != 0 {
 		return nil
 	}
 	return s
@@ -184,7 +191,7 @@ func (c *Comm) usualRecv(source, tag int) *commState {
 		return nil
 	}
 	s := c.usual
-	if s == nil || uint(source+1) > uint(s.group.Size) || uint(tag+1) > MaxTag+1 || s.freed.Load() {
+	if s == nil || uint(source+1) > uint(s.group.Size) || uint(tag+1) > MaxTag+1 || s.ended.Load() != 0 {
 		return nil
 	}
 	return s
@@ -271,9 +278,9 @@ func (c *Comm) rankError(op string, rank int, source bool) error {
 	return mpierr.At(c.opError(op, ErrRank, "%s %s%s", has, text, more), rank, Undefined, source)
 }
 
-// usable reports why c cannot be used: nil, freed, finalized, or its context has ended.
+// usable reports why c cannot be used: nil, freed, revoked, finalized, or its context has ended.
 func (c *Comm) usable(op string) *Error {
-	if c != nil && c.commState != nil && c.ctx == nil && !c.freed.Load() {
+	if c != nil && c.commState != nil && c.ctx == nil && c.ended.Load() == 0 {
 		return nil
 	}
 	return c.unusable(op)
@@ -286,10 +293,12 @@ func (c *Comm) unusable(op string) *Error {
 		return hookedMark
 	case c == nil || c.commState == nil:
 		return mpierr.New(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
-	case c.freed.Load() && c.group.Context == 0:
+	case c.ended.Load()&isFreed != 0 && c.group.Context == 0:
 		return mpierr.New(op, ErrInit, "called after Finalize")
-	case c.freed.Load():
+	case c.ended.Load()&isFreed != 0:
 		return c.opError(op, ErrComm, "the communicator has been freed; use it before Free, or make another with Dup")
+	case c.ended.Load()&isRevoked != 0:
+		return c.opError(op, ErrRevoked, "%s", whyRevoked)
 	case c.ctx != nil:
 		if err := c.ctx.Err(); err != nil {
 			return &Error{Op: op, Class: err, Comm: c.Name(), Peer: Undefined, Tag: Undefined, Err: err}
@@ -304,6 +313,15 @@ func (c *Comm) valid(op string) *Error {
 		return c.usable(op)
 	}
 	return (&Comm{commState: c.commState}).usable(op)
+}
+
+// exists is valid for a call that needs no other rank, or is for communicators whose ranks fail: it does not regard
+// whether c is revoked.
+func (c *Comm) exists(op string) *Error {
+	if err := c.valid(op); err != nil && err.Class != ErrRevoked {
+		return err
+	}
+	return nil
 }
 
 // intra reports why a call that is for communicators of one group cannot be made. It does not regard the context: see
@@ -330,7 +348,7 @@ func (c *Comm) Free() error {
 	if h := c.hook(); h != nil {
 		return h.observe(callOf("Free", CallCreate), func(c *Comm) error { return c.Free() })
 	}
-	if err := c.valid("Free"); err != nil {
+	if err := c.exists("Free"); err != nil {
 		return err
 	}
 	if c.group.Context == 0 {
@@ -347,7 +365,7 @@ func (c *Comm) Free() error {
 
 // free reports false if c is freed already.
 func (c *Comm) free() bool {
-	if c.freed.Swap(true) {
+	if c.ended.Or(isFreed)&isFreed != 0 {
 		return false
 	}
 	what := "communicator"
@@ -363,11 +381,16 @@ func (c *Comm) free() bool {
 			c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
 			c.win.Close()
 		}
+		c.group.Leave()
 		c.group.Free()
 		for ctx := uint32(agree.CtxMessages + 1); ctx < agree.ContextsEach; ctx++ {
 			c.group.Engine.DropContext(c.group.Context+ctx, err)
 		}
+		if c.ended.Load()&isRevoked != 0 {
+			c.group.Engine.Unrevoke(c.group.Context, agree.ContextsEach)
+		}
 		c.group.Numbers.Release(c.group.Context/agree.ContextsEach, c.group.Senders())
+		c.group.Unpublish()
 	})
 	return true
 }

@@ -95,7 +95,7 @@ var suffixes = [agree.MakeEnd]string{agree.MakeDup: "dup", agree.MakeSplit: "spl
 	agree.MakeDistGraphAdjacent: "graph", agree.MakeDistGraphWeighted: "graph",
 	agree.MakeDistGraphAdjacentWeighted: "graph", agree.MakeIntercomm: "inter", agree.MakeMerge: "merged",
 	agree.MakeWinAlloc: "win", agree.MakeWinShared: "win", agree.MakeWinCreate: "win",
-	agree.MakeWinDynamic: "win"}
+	agree.MakeWinDynamic: "win", agree.MakeShrink: "shrunk"}
 
 // handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks
 // send on it are dropped.
@@ -108,8 +108,12 @@ type handover struct {
 func (h *handover) give(c *Comm) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.c = c; h.refused && c != nil {
+	switch h.c = c; {
+	case c == nil:
+	case h.refused:
 		c.free()
+	default:
+		c.publish()
 	}
 }
 
@@ -196,7 +200,7 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 // Similar if they have the same ranks in another order, and Unequal otherwise; §7.4.1. It communicates with no rank.
 func (c *Comm) Compare(d *Comm) (Comparison, error) {
 	for _, x := range []*Comm{c, d} {
-		if err := x.valid("Compare"); err != nil {
+		if err := x.exists("Compare"); err != nil {
 			return Unequal, err
 		}
 	}

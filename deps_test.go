@@ -37,7 +37,7 @@ const graph = `
 	internal/reach                : internal/auth
 
 	# The pure parts of messaging.
-	tagmatch, collectives, rma    :
+	tagmatch, collectives, rma, internal/consensus:
 	collectives/simulate          : collectives
 	internal/tuned                : collectives
 	eager, rendezvous             : internal/wire
@@ -84,7 +84,7 @@ const graph = `
 	                                {github.com/hashicorp/go-hclog}
 	internal/mpierr               : pml, transport, accel, internal/ranks
 	internal/background           : internal/mpierr
-	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
+	internal/agree                : pml, internal/consensus, internal/ranks, internal/mpierr, internal/background
 	internal/coll                 : pml, transport, collectives, internal/agree, internal/mpierr, internal/background,
 	                                internal/ranks
 	internal/window               : rma, pml, accel, collectives, internal/coll, internal/agree, internal/meminfo,
@@ -97,6 +97,7 @@ const graph = `
 	internal/door                 : accel
 	internal/report               : {golang.org/x/sys}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
+	                                internal/consensus,
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
 	                                internal/meminfo, rma, internal/standstill, internal/waits, internal/door,
 	                                internal/report, accel, {github.com/hashicorp/go-hclog}
@@ -206,8 +207,8 @@ const testGraph = `
 
 // The pure parts have no clock, no descriptor and no lock: their callers have these.
 var (
-	pure = []string{"tagmatch", "collectives", "rma", "eager", "rendezvous", "internal/wire", "internal/layout",
-		"internal/place"}
+	pure = []string{"tagmatch", "collectives", "rma", "eager", "rendezvous", "internal/consensus", "internal/wire",
+		"internal/layout", "internal/place"}
 	notInPure = []string{"time", "os", "net", "sync", "sync/atomic", "syscall", "context", "runtime", "log"}
 )
 

@@ -52,6 +52,11 @@
 // were sent (MPI 4.1 §3.5). Any goroutine may call any function at any time
 // (MPI_THREAD_MULTIPLE, §11.6).
 //
+// # Outliving ranks
+//
+// Comm.Failed, Comm.AckFailed, Comm.Revoke, Comm.Agree and Comm.Shrink let a program go on without ranks that have
+// died: docs/recovery.md.
+//
 // # Messages
 //
 // Send, Ssend, Bsend, Rsend, Recv, RecvAlloc, Sendrecv, SendrecvReplace, SendValue, RecvValue, SendObject, RecvObject.
@@ -123,6 +128,7 @@
 // A call that takes part in a transfer may also end with one of these:
 //
 //   - ErrPeerFailed: the other rank has died, has returned, or cannot be reached
+//   - ErrRevoked: a rank has revoked the communicator
 //   - ErrOp: the operator is nil, or has panicked
 //   - ErrTruncate: the message was longer than the buffer
 //   - ErrTimeout: the other rank did not answer in time during a connection
@@ -136,7 +142,7 @@
 // section of MPI 4.1.
 //
 //	Owns:     the public names; argument checks; communicators
-//	May call: internal/agree, internal/coll, internal/window, rma (its modes of locks), pml, internal/join, collectives,
+//	May call: internal/agree, internal/consensus (its values), internal/coll, internal/window, rma (its modes of locks), pml, internal/join, collectives,
 //	          internal/layout, internal/reduce, internal/standstill, internal/waits, internal/report, internal/meminfo,
 //	          internal/mpierr, internal/ranks, internal/door (for device memory), accel (its buffers), transport (its
 //	          errors and interfaces)

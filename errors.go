@@ -28,6 +28,7 @@ var (
 	ErrEpoch       = mpierr.ErrEpoch       // the window's epoch does not allow the call
 	ErrRange       = mpierr.ErrRange       // an operation reaches beyond the window's memory
 	ErrPeerFailed  = mpierr.ErrPeerFailed  // the other rank has died, has returned or is out of reach
+	ErrRevoked     = mpierr.ErrRevoked     // a rank has revoked the communicator
 	ErrAborted     = mpierr.ErrAborted     // the job ends, another rank of RunLocal has failed, or no rank of it can move
 	ErrUnavailable = mpierr.ErrUnavailable // nothing here provides it: no transport, launcher or build tag
 	ErrNoMemory    = mpierr.ErrNoMemory    // there is no room for buffers, or no such memory

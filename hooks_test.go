@@ -19,6 +19,7 @@ var notSeen = map[string]string{
 	"Comm.Rank": "local", "Comm.Size": "local", "Comm.Name": "local", "Comm.SetName": "local", "Comm.Attr": "local",
 	"Comm.SetAttr": "local", "Comm.WithContext": "local", "Comm.Stats": "local", "Comm.Transport": "local",
 	"Comm.String": "local", "Comm.IsInter": "local", "Comm.Compare": "local", "Comm.Group": "local",
+	"Comm.Failed":     "local",
 	"Comm.RemoteSize": "local", "Comm.RemoteGroup": "local", "Comm.CartDims": "local", "Comm.CartRank": "local",
 	"Comm.Coords": "local", "Comm.Shift": "local", "Comm.GraphNeighbors": "local", "Comm.Neighbors": "local",
 	"Comm.NeighborWeights": "local", "Request.String": "local", "Message.String": "local", "Set.Add": "local",
@@ -449,6 +450,11 @@ func (t *tour) communicators() {
 	made("Comm.DistGraphWeighted", func() (*Comm, error) {
 		return w.DistGraphWeighted([]Edge{{me, 1 - me}}, []int{1})
 	})
+	shrunk := made("Comm.Shrink", w.Shrink)
+	t.call("Comm.Agree", func() { same(ok(w.Agree(6)), 6) })
+	t.call("Comm.AckFailed", func() { same(ok(w.AckFailed(0)), 0) })
+	t.call("Comm.Revoke", func() { must(shrunk.Revoke()) })
+	is(Barrier(shrunk), ErrRevoked)
 	other := []int{1 - me}
 	made("Comm.DistGraphAdjacent", func() (*Comm, error) { return w.DistGraphAdjacent(other, other) })
 	made("Comm.DistGraphAdjacentWeighted", func() (*Comm, error) {

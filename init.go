@@ -111,6 +111,7 @@ func worldOf(e *pml.Engine, rank, size int, setup *coll.Setup) *Comm {
 	w := newComm(s, nil)
 	if e != nil {
 		w.group.Serve()
+		s.publish()
 	}
 	return w
 }
@@ -159,9 +160,10 @@ func finalize() error {
 	}
 	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say
 	process.profile.Load().stop()
+	process.world.group.LeaveAll()
 	m.Engine.Return()
 	err := m.Leave()
-	process.world.freed.Store(true)
+	process.world.ended.Store(isFreed)
 	if e2 := m.Close(mpierr.New("", ErrInit, "called after Finalize")); err == nil {
 		err = e2
 	}

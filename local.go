@@ -104,6 +104,7 @@ func endRank(w *Comm, last <-chan struct{}) error {
 		return mpierr.New("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; "+
 			"complete each request with Wait or Test", open)
 	}
+	w.group.LeaveAll()
 	w.group.Engine.Return()
 	return nil
 }

@@ -146,6 +146,9 @@ func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 	if m.m == nil {
 		return m.comm.nullRequest(op, AnyTag), nil
 	}
+	if m.comm.ended.Load()&isRevoked != 0 {
+		return nil, m.revoked(op)
+	}
 	r, err := m.comm.group.Engine.Imrecv(m.comm.ctx, m.m, bytesOf(buf))
 	if err != nil {
 		return nil, m.failed(op, err)
@@ -170,9 +173,15 @@ func (m *Message) failed(op opCode, err error) error {
 	return &Error{Op: op.String(), Class: class, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
 }
 
+// revoked drops the message, whose communicator has been revoked, and returns the error.
+func (m *Message) revoked(op opCode) error {
+	m.discard()
+	return mpierr.At(m.comm.opError(op.String(), ErrRevoked, "%s", whyRevoked), m.source, m.tag, true)
+}
+
 // discard receives the message and drops it.
 func (m *Message) discard() {
-	if r, err := imrecv(m, opMrecv, []byte(nil)); err == nil {
+	if r, err := m.comm.group.Engine.Imrecv(nil, m.m, nil); err == nil {
 		r.Wait()
 	}
 }

@@ -74,7 +74,7 @@ func recvAllocHooked[T any](c *Comm, source, tag int) (buf []T, st Status, err e
 // checkRecv reports which argument of a receive is wrong, T included.
 func checkRecv[T any](c *Comm, op string, source, tag int) error {
 	if c == nil || c.commState == nil || c.ctx != nil || uint(source) >= uint(c.group.Size) || uint(tag) > MaxTag ||
-		c.freed.Load() {
+		c.ended.Load() != 0 {
 		if err := c.checkRecv(op, source, tag); err != nil {
 			return err
 		}

@@ -248,7 +248,7 @@ func (r *Request) Start() error {
 	if r.plan != nil {
 		return r.startCollective()
 	}
-	if c := r.comm; c.usual == nil || c.freed.Load() {
+	if c := r.comm; c.usual == nil || c.ended.Load() != 0 {
 		if err := c.usable("Start"); err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func sendHooked[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode
 // checkSend reports which argument of a send is wrong, T included.
 func checkSend[T any](c *Comm, op string, dest, tag int) error {
 	if c == nil || c.commState == nil || c.ctx != nil || uint(dest) >= uint(c.group.Size) || uint(tag) > MaxTag ||
-		c.freed.Load() {
+		c.ended.Load() != 0 {
 		if err := c.checkSend(op, dest, tag); err != nil {
 			return err
 		}

@@ -169,7 +169,7 @@ func TestHeldOperationIsCompleted(t *testing.T) {
 						sendSignal(w, 1)
 						c.end(win)
 					}
-					if !win.comm.freed.Load() {
+					if win.comm.ended.Load() == 0 {
 						must(win.Free())
 					}
 				}

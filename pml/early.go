@@ -111,6 +111,10 @@ func (l *linkPath) foundNothing(w *waitFor) {
 // sender; it reports whether one goes on. A caller that waits for the rest of a matched message needs no sender to go
 // on. w is what the caller of this function waits for, if it is known; callers that sleep wait too.
 func (l *linkPath) letSendersGoOn(w *waitFor) (found bool) {
+	if !l.e.direct {
+		l.fruitless = 0
+		return l.e.path.stalled()
+	}
 	rest := l.transfers.inbound > 0 && len(l.wanting) > 0 && !l.unmatched && !l.awaitsUnmatched(w)
 	l.fruitless, l.unheard, l.unmatched = 0, false, false
 	for i := len(l.wanting) - 1; i >= 0; i = min(i, len(l.wanting)) - 1 {

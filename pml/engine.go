@@ -65,17 +65,20 @@ type Engine struct {
 	parks     parks
 	pace      pace
 
-	server server // what is to be started yet
+	server   server // what is to be started yet
+	recovery recovery
 
 	flushing   sync.Mutex // held by Flush: of those who lead there is one that takes long
 	flushLeads bool       // Flush leads: the end of a send that no caller collects may be what it waits for
 
 	stats  Stats
 	closed error // why calls are refused; nil while open
-	gone   bool  // and the devices are not used any more
-	wg     sync.WaitGroup
-	stop   context.CancelFunc
-	ctx    context.Context
+	// refuses: closed is not nil, or a context is revoked. Requests that start need a look.
+	refuses bool
+	gone    bool // and the devices are not used any more
+	wg      sync.WaitGroup
+	stop    context.CancelFunc
+	ctx     context.Context
 }
 
 // New makes an engine. Nothing is connected yet. The error is that the system refuses what is needed to sleep; the
@@ -194,7 +197,7 @@ func FailAll(ranks []*Engine, err error) {
 
 // fail ends the engine with an error. The caller holds the lock.
 func (e *Engine) fail(err error) {
-	e.closed = err
+	e.closed, e.refuses = err, true
 	e.boards.failed(int32(e.cfg.Rank), err) // before the peers are given up, which have not failed
 	e.path.fail(err)
 	e.probers.end(e, everyProbe, err)

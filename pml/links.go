@@ -38,7 +38,6 @@ type linkPath struct {
 	unheard    bool    // since letSendersGoOn, some that are in wanting; a caller that waits may not sleep before it
 	fruitless  uint    // calls of foundNothing since then
 	unmatched  bool    // one of these asked for a message that no receive has been matched with
-	lost       error   // of the first other rank that has failed: no receive from any source waits from then on
 	hdr        wire.Header
 	worklist   worklist
 	transfers  transfers
@@ -334,9 +333,6 @@ func (l *linkPath) failReceives(list []*tagmatch.Receive, err error) {
 
 // gone implements path.
 func (l *linkPath) gone(rank int32) error {
-	if rank < 0 {
-		return l.lost
-	}
 	if p := l.peers[rank]; p == nil {
 		return nil
 	} else if p.err != nil {

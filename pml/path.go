@@ -41,12 +41,15 @@ type path interface {
 
 	// drop forgets a communicator: its messages are lost, its receives fail with err.
 	drop(ctx uint32, err error)
+	// revokeReceives ends the receives of a context that no message has been matched with. revoke ends the other
+	// operations that which chooses with err, now or when their messages are not moved any more.
+	revokeReceives(ctx uint32, err error)
+	revoke(which func(*Request) bool, err error)
 	// fail ends everything with err, now or when the device has let go of the buffer.
 	fail(err error)
 	// finish ends what is left then: the devices are closed.
 	finish()
-	// gone says why nothing can be sent to a rank or come from it, or nil: it has failed or returned. AnySource: of the
-	// first other rank that has failed.
+	// gone says why nothing can be sent to a rank or come from it, or nil: it has failed or returned.
 	gone(rank int32) error
 	// count adds what is waiting now. Stats is passed as a value, which stays on the stack.
 	count(s Stats) Stats

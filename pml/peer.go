@@ -413,18 +413,16 @@ func (p *peer) fail(err error) {
 	p.starters, p.linked = nil, nil
 	l.failReceives(l.table.FailSource(p.rank), err)
 	if int(p.rank) != l.e.cfg.Rank {
+		l.e.lose(p.rank, err)
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
 		l.failReceives(slices.DeleteFunc(l.table.FailSource(AnySource), func(m *tagmatch.Receive) bool {
-			return m.Owner.(*Request).serves() && l.table.Post(m) == nil
+			stays := m.Owner.(*Request).serves() || l.e.closed == nil && l.e.recovery.lostTo(m.Ctx) == nil
+			return stays && l.table.Post(m) == nil
 		}), err)
-		if l.lost == nil {
-			l.lost = err
-			l.e.startServer()
-		}
 	}
 	l.offload.failMatched(p, err)
 	l.transfers.failPeer(p, err)
-	l.e.probers.end(l.e, probesExpecting(p.rank), err)
+	l.e.probers.end(l.e, l.e.probesLosing(p.rank), err)
 	p.unshare()
 	l.e.boards.failed(p.rank, err)
 	l.e.windows.failed(l.e, p.rank, err)

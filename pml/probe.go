@@ -53,7 +53,7 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	var err error
 	f, ok := e.path.probe(ctx, int32(source), tag, take)
 	if !ok {
-		if err = e.unreachable(source); err == nil && source >= 0 {
+		if err = e.unreachable(source, ctx); err == nil && source >= 0 {
 			e.links.vigil.foundNone(int32(source))
 		}
 		w := &waitFor{e: e}
@@ -74,7 +74,10 @@ func (f found) held(taken bool) *Message {
 
 // probeWait waits for a message that may match.
 func (e *Engine) probeWait(cc context.Context, ctx uint32, source, expected int, tag int32) error {
-	if err := e.unreachable(expected); err != nil {
+	if err := e.unreachable(expected, ctx); err != nil {
+		return err
+	}
+	if err := e.recovery.revoked[ctx]; err != nil {
 		return err
 	}
 	r := e.requests.take()
@@ -90,16 +93,16 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source, expected int,
 	return err
 }
 
-// unreachable says why no caller waits for what source may send, or nil.
-func (e *Engine) unreachable(source int) error {
+// unreachable says why no caller waits for what source may send with a context, or nil.
+func (e *Engine) unreachable(source int, ctx uint32) error {
 	if e.closed != nil {
 		return e.closed
 	}
-	return e.path.gone(int32(source))
+	return e.lost(int32(source), ctx)
 }
 
 // everyProbe reports whether a probe is among all, which it is. The functions below choose the probes that a message
-// ends, the probes that a message of source might end, and the probes that wait no longer when source has failed.
+// ends, and the probes that a message of source might end.
 func everyProbe(*Request) bool { return true }
 
 func probesFinding(ctx uint32, source, tag int32) func(*Request) bool {
@@ -111,10 +114,6 @@ func probesFinding(ctx uint32, source, tag int32) func(*Request) bool {
 
 func probesOf(source int32) func(*Request) bool {
 	return func(r *Request) bool { return r.recv.Source == source || r.recv.Source == AnySource }
-}
-
-func probesExpecting(source int32) func(*Request) bool {
-	return func(r *Request) bool { return r.status.Source == source || r.status.Source == AnySource }
 }
 
 // probers are the probes that wait. The requests are the engine's own.

@@ -260,7 +260,10 @@ func (e *Engine) Gone(rank int) error {
 
 // inVain says why a message with that context and tag will not come from, or go to, a rank; nil: it may.
 func (e *Engine) inVain(rank int32, ctx uint32, tag int32) error {
-	err := e.path.gone(rank)
+	if err := e.recovery.revoked[ctx]; err != nil {
+		return err
+	}
+	err := e.lost(rank, ctx)
 	if err != nil && errors.Is(err, ErrReturned) && e.server.has(ctx, tag) {
 		return nil
 	}

@@ -129,9 +129,11 @@ func (e *Engine) start(r *Request) {
 	r.state, r.err = stActive, nil
 	r.status = Status{} // a request that was cancelled once is not for ever
 	e.load.outstanding++
-	if e.closed != nil {
-		e.complete(r, e.closed)
-		return
+	if e.refuses {
+		if err := e.refusal(r.recv.Ctx); err != nil {
+			e.complete(r, err)
+			return
+		}
 	}
 	if r.op == opRecv {
 		e.path.post(r)

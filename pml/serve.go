@@ -2,8 +2,8 @@ package pml
 
 import "github.com/gorun-mpi/mpi/internal/wire"
 
-// server is what answers the messages with a context and a tag that other ranks send when one has failed. It costs
-// nothing before.
+// server is what answers the messages with a context and a tag that other ranks send when one has failed, and hears of
+// failures. It costs nothing before.
 type server struct {
 	ctx   uint32
 	tag   int32
@@ -12,16 +12,24 @@ type server struct {
 }
 
 // StartServer has f run, on a goroutine of its own, when this rank hears that another one has failed (also from
-// EnsureLink), or a synchronous message with this context and tag has come, if links carry it. f calls Serve until that
+// EnsureLink), or a synchronous message with this context and tag has come. Where a library matches messages, it is
+// found when a caller has waited for a while. f calls Serve until that
 // returns an error. It answers with tags above that one, up to most, also when its rank has returned: no rank that
 // waits for the answer is told that its server's rank has.
 func (e *Engine) StartServer(ctx uint32, tag, most int32, f func()) {
 	e.lock()
 	defer e.unlock()
 	e.server = server{ctx, tag, most, f}
-	if e.path.gone(AnySource) != nil {
+	if len(e.recovery.losses) != 0 {
 		e.startServer()
 	}
+}
+
+// CallServer starts the server, unless it runs.
+func (e *Engine) CallServer() {
+	e.lock()
+	e.startServer()
+	e.unlock()
 }
 
 func (e *Engine) startServer() {
@@ -48,13 +56,14 @@ func (e *Engine) calledUpon(h *wire.Header) {
 	}
 }
 
-// Serve waits until there is a message of any rank, whichever ranks have failed, or the engine is closed. Flush neither
-// waits for it nor counts it. The caller takes the message with Iprobe.
-func (e *Engine) Serve(ctx uint32, tag int32) error {
+// Serve waits until there is a message of any rank, whichever ranks have failed, or more ranks have failed than so
+// many, or the engine is closed. Flush neither waits for it nor counts it. The caller takes the message with Iprobe.
+func (e *Engine) Serve(ctx uint32, tag int32, losses int) error {
 	e.lock()
 	defer e.unlock()
 	for {
 		_, ok := e.path.probe(ctx, AnySource, tag, false)
+		ok = ok || len(e.recovery.losses) > losses
 		var err error
 		if !ok {
 			e.load.serving++

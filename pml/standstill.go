@@ -105,7 +105,7 @@ func (e *Engine) rests() bool {
 // quiet reports whether this rank rests as far as it knows: packets may be on their way.
 func (e *Engine) quiet() bool {
 	l, w := &e.links, &e.wait
-	if e.closed != nil || !e.direct || l.offload.busy() || l.lost != nil {
+	if e.closed != nil || !e.direct || l.offload.busy() || len(e.recovery.losses) != 0 {
 		return false
 	}
 	if w.leader != noLeader && w.leader != leaderParked || w.watcher != watcherAsleep || w.mayEnd != 0 ||

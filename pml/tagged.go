@@ -23,7 +23,7 @@ type taggedPath struct {
 	dev    transport.Tagged
 	limits transport.TaggedLimits
 	peers  []*taggedPeer // by rank; nil until first contact
-	lost   error         // of the first other rank that has failed
+	plain  uint32        // limits.Contexts, or 0: a context is revoked, and each receive needs a look
 
 	begun []*Request // by cookie: what the device has begun; nil: the cookie is free, or its operation is given up
 	free  []uint32   // cookies
@@ -63,7 +63,8 @@ type taggedOp struct {
 }
 
 func newTaggedPath(e *Engine, dev transport.Tagged) *taggedPath {
-	return &taggedPath{e: e, dev: dev, limits: dev.Limits(), peers: make([]*taggedPeer, e.cfg.Size)}
+	limits := dev.Limits()
+	return &taggedPath{e: e, dev: dev, limits: limits, plain: limits.Contexts, peers: make([]*taggedPeer, e.cfg.Size)}
 }
 
 func (t *taggedPath) address() []byte { return t.e.cfg.Net.Address() }
@@ -77,9 +78,6 @@ func (t *taggedPath) peer(rank int32) *taggedPeer {
 }
 
 func (t *taggedPath) gone(rank int32) error {
-	if rank < 0 {
-		return t.lost
-	}
 	if p := t.peers[rank]; p != nil {
 		return p.err
 	}
@@ -244,7 +242,7 @@ func (t *taggedPath) reach(p *taggedPeer) {
 }
 
 func (t *taggedPath) post(r *Request) {
-	if source := r.recv.Source; uint(source) < uint(len(t.peers)) && r.recv.Ctx < t.limits.Contexts &&
+	if source := r.recv.Source; uint(source) < uint(len(t.peers)) && r.recv.Ctx < t.plain &&
 		r.recv.Tag <= t.limits.Tag {
 		if p := t.peers[source]; p != nil && p.err == nil { // the usual case of what follows
 			if len(t.receives.ops) > 0 || !t.receive(r) {
@@ -255,7 +253,7 @@ func (t *taggedPath) post(r *Request) {
 	}
 	err := t.refuse(r)
 	if err == nil {
-		err = t.gone(r.recv.Source)
+		err = t.e.inVain(r.recv.Source, r.recv.Ctx, r.recv.Tag)
 		if r.serves() {
 			err = nil
 		}
@@ -586,7 +584,18 @@ func (t *taggedPath) resume() {
 	}
 }
 
-func (t *taggedPath) stalled() bool { return false }
+// stalled starts the server if a message has come for it, which the device does not say. It reports whether there is
+// something to do, and there is not: the server is a goroutine.
+func (t *taggedPath) stalled() bool {
+	s := &t.e.server
+	if s.start == nil {
+		return false
+	}
+	if _, found := t.probe(s.ctx, AnySource, s.tag, false); found {
+		t.e.startServer()
+	}
+	return false
+}
 
 // drop also takes the messages of that communicator, and late ones of those before it, so that no other gets them.
 func (t *taggedPath) drop(ctx uint32, err error) {
@@ -657,10 +666,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 		return
 	}
 	p.err = err
-	if t.lost == nil && int(p.rank) != t.e.cfg.Rank {
-		t.lost = err
-		t.e.startServer()
-	}
+	t.e.lose(p.rank, err)
 	for _, r := range t.all() {
 		switch {
 		case r.sends():
@@ -673,11 +679,11 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 				t.abort(r, err)
 			}
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
-		case r.recv.Source == p.rank || r.recv.Source == AnySource && int(p.rank) != t.e.cfg.Rank:
+		case r.recv.Source == p.rank || r.recv.Source == AnySource && t.e.recovery.lostTo(r.recv.Ctx) != nil:
 			t.abort(r, err)
 		}
 	}
-	t.e.probers.end(t.e, probesExpecting(p.rank), err)
+	t.e.probers.end(t.e, t.e.probesLosing(p.rank), err)
 	t.e.windows.failed(t.e, p.rank, err)
 }
 

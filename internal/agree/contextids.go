@@ -20,9 +20,13 @@ const (
 	ContextsEach
 )
 
-// SmallNumbers: the contexts of numbers below this one fit into the 16 bits that devices which match tags compare. They
-// are used again; those beyond are not.
-const SmallNumbers = 1 << 16 / ContextsEach
+// SmallNumbers: the contexts of numbers below this one fit into the 16 bits that devices compare which match tags. They
+// are used again; those beyond are not. The number itself fits too. It is no communicator's: control is its context, on
+// which the library speaks whatever has become of communicators.
+const (
+	SmallNumbers = 1<<16/ContextsEach - 1
+	control      = SmallNumbers * ContextsEach
+)
 
 // ContextIDs are the numbers of communicators that this rank uses. 0 is the world's.
 //
@@ -108,7 +112,9 @@ func (x *ContextIDs) Reserve(want uint32) uint32 {
 		}
 		id++
 	}
-	id = max(id, x.high+1)
+	if id = max(id, x.high+1); id == SmallNumbers {
+		id++
+	}
 	if id == want {
 		x.high = id
 		x.forget()
@@ -118,8 +124,10 @@ func (x *ContextIDs) Reserve(want uint32) uint32 {
 
 // TakeLast takes a number for a communicator that other ranks know nothing of: the last small one if it is free, which
 // no rank asks for before it has had all others.
-func (x *ContextIDs) TakeLast() uint32 {
-	want := x.Small - 1
+func (x *ContextIDs) TakeLast() uint32 { return x.take(x.Small - 1) }
+
+// take takes the lowest free number that is not below want.
+func (x *ContextIDs) take(want uint32) uint32 {
 	for {
 		id := x.Reserve(want)
 		if id == want {
@@ -127,6 +135,17 @@ func (x *ContextIDs) TakeLast() uint32 {
 		}
 		want = id
 	}
+}
+
+// claimed reports whether a number is taken, and its communicator has not been freed here.
+func (x *ContextIDs) claimed(id uint32) bool {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	if id < x.Small {
+		l, taken := x.Taken[id]
+		return taken && !l.Is()
+	}
+	return id != SmallNumbers && id <= x.high
 }
 
 // forget forgets old outcomes of numbers that are not small, if there are too many.

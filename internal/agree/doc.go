@@ -9,9 +9,10 @@
 //	         └──────────────────► the verdict goes down, or a Veto, which all ranks hear
 //
 // The number of a communicator is free at all its ranks (ContextIDs). In a last round the ranks vote (vote.go). The
-// leaders of two groups exchange messages of their own (Bridge).
+// leaders of two groups exchange messages of their own (Bridge). Programs that outlive ranks agree and revoke by
+// recovery.go.
 //
-//	Owns:     the numbers of communicators, the messages by which ranks agree on one, the decision after a death
-//	May call: pml, internal/ranks, internal/mpierr, internal/background
+//	Owns:     the numbers of communicators, the messages by which ranks agree, the decision after a death
+//	May call: pml, internal/consensus, internal/ranks, internal/mpierr, internal/background
 //	Never:    check a caller's arguments, run a collective operation, know a topology
 package agree

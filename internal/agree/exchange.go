@@ -32,12 +32,13 @@ const (
 	MakeWinShared
 	MakeWinCreate
 	MakeWinDynamic
+	MakeShrink
 	MakeEnd
 )
 
 var creations = [MakeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
 	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge",
-	"WinAlloc", "WinShared", "WinCreate", "WinDynamic"}
+	"WinAlloc", "WinShared", "WinCreate", "WinDynamic", "Shrink"}
 
 func (k Creation) String() string { return creations[k] }
 
@@ -92,7 +93,7 @@ func (r *Veto) Unknown() *Veto {
 }
 
 // refused are the classes that are told to other ranks.
-var refused = []error{mpierr.ErrAborted, mpierr.ErrPeerFailed, mpierr.ErrNoMemory, mpierr.ErrTimeout,
+var refused = []error{mpierr.ErrAborted, mpierr.ErrPeerFailed, mpierr.ErrRevoked, mpierr.ErrNoMemory, mpierr.ErrTimeout,
 	mpierr.ErrUnavailable, mpierr.ErrDevice, mpierr.ErrComm, mpierr.ErrGroup, mpierr.ErrRank,
 	mpierr.ErrCount, mpierr.ErrDims, mpierr.ErrTopology, mpierr.ErrTag, mpierr.ErrRoot, mpierr.ErrType, mpierr.ErrOp,
 	mpierr.ErrBuffer}
@@ -436,7 +437,7 @@ func scatter(a, b uint32) uint32 {
 // recycle makes numbers free that are late, and reports whether there were any. All members take part. Each sends a
 // last message to every member that it has ever spoken to. Messages of a pair arrive in the order in which they were
 // sent; so, once all these are matched, no message of a communicator that all of its ranks had freed before is under
-// way among them. That costs as many messages as a rank has links, once in 16,383 communicators.
+// way among them. That costs as many messages as a rank has links, once in 16,382 communicators.
 func (m *Exchange) recycle() bool {
 	c := m.Group
 	bits, then := c.Numbers.Usable(m.members) // another goroutine may send and free meanwhile, behind the last messages

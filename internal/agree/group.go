@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/background"
+	"github.com/gorun-mpi/mpi/internal/consensus"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 )
@@ -29,6 +30,11 @@ type Group struct {
 	Context uint32
 	Numbers *ContextIDs
 
+	Recovery *Recovery                     // of the rank
+	OnRevoke func()                        // ends all calls on the communicator; nil: there is nothing to end
+	acked    atomic.Pointer[consensus.Set] // the ranks whose failures the caller has acknowledged
+	gone     atomic.Bool                   // it has been freed
+
 	Background *background.Calls   // the calls on the communicator that go on without their callers
 	Process    *background.Process // those on all communicators of the rank
 	Heard      func(error)         // is called with each error that a call is about to return
@@ -45,7 +51,7 @@ type Group struct {
 func (g *Group) InitWorld(e *pml.Engine, rank, size int, heard func(error)) {
 	g.Engine, g.Rank, g.WorldRank, g.Size, g.Numbers, g.Next = e, rank, int32(rank), size, NewContextIDs(), 1
 	g.Background, g.Process, g.Heard = &background.Calls{}, &background.Process{}, heard
-	g.label = &atomic.Pointer[string]{}
+	g.label, g.Recovery = &atomic.Pointer[string]{}, newRecovery(g)
 	g.SetName("world")
 }
 
@@ -53,7 +59,7 @@ func (g *Group) InitWorld(e *pml.Engine, rank, size int, heard func(error)) {
 func (g *Group) Derive(d *Group, members *ranks.Set, id uint32) {
 	d.Engine, d.Rank, d.WorldRank, d.Size = g.Engine, members.Find(g.WorldRank), g.WorldRank, int(members.N)
 	d.Context, d.Numbers, d.Next = id*ContextsEach, g.Numbers, id+1
-	d.Background, d.Process, d.Heard = &background.Calls{}, g.Process, g.Heard
+	d.Background, d.Process, d.Heard, d.Recovery = &background.Calls{}, g.Process, g.Heard, g.Recovery
 	d.label = &atomic.Pointer[string]{}
 	if d.Peers = members; g.Peers == nil && d.Size == g.Size && members.Identity() {
 		d.Peers = nil
@@ -65,7 +71,7 @@ func (g *Group) DerivePart(d *Group, members *ranks.Set) {
 	d.Engine, d.Rank, d.WorldRank, d.Size, d.Peers = g.Engine, members.Find(g.WorldRank), g.WorldRank, int(members.N),
 		members
 	d.Context, d.Numbers, d.Background, d.Process, d.Heard = g.Context, g.Numbers, g.Background, g.Process, g.Heard
-	d.label = g.label
+	d.label, d.Recovery = g.label, g.Recovery
 }
 
 // Name is what errors and logs call the communicator.

@@ -11,8 +11,8 @@ const (
 	tagFlushed // on ctxFlush, to itself: there are no more
 	TagLeaders // what leaders of two groups say, in any order: see leaderInbox
 
-	tagAsk       = tagAnswers - 1        // in the world: see vote.go
-	tagAnswers   = 1 << (NumberBits - 1) // in the world, and so many tags, up to those of calls
+	tagAsk       = tagAnswers - 1        // of the control context: see vote.go and recovery.go
+	tagAnswers   = 1 << (NumberBits - 1) // of the control context, and so many tags
 	numbersAsked = 1 << (NumberBits - 1)
 )
 

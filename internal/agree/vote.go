@@ -156,9 +156,8 @@ func (g *Group) poll(id uint32, all []int32) Result {
 	return found
 }
 
-// Asks go by the world's context of the library's own messages, and so do answers, whose tags tell of which number they
-// are. An ask has the number, and the ballot to which a rank is bound; or 0, and who votes, for a rank that is to find
-// the result.
+// Asks go by the control context, and so do answers, whose tags tell of which number they are. An ask has the number,
+// and the ballot to which a rank is bound; or 0, and who votes, for a rank that is to find the result.
 
 func answerTag(id uint32) int32 { return tagAnswers + int32(id%numbersAsked) }
 
@@ -176,15 +175,15 @@ var AnswerWithin = 30 * time.Second
 // Ask is synchronous: that starts what answers it.
 func (g *Group) Ask(world int32, id uint32, ballot int32, voters *ranks.Set) *question {
 	ctx, stop := context.WithTimeout(context.Background(), AnswerWithin)
-	b := AppendRanks(AppendInts(nil, int64(id), int64(ballot)), voters)
-	return &question{g.Engine.Isend(ctx, CtxCollective, int(world), tagAsk, b, pml.Synchronous), ctx, stop}
+	b := AppendRanks(AppendInts(nil, askVote, int64(id), int64(ballot)), voters)
+	return &question{g.Engine.Isend(ctx, control, int(world), tagAsk, b, pml.Synchronous), ctx, stop}
 }
 
 // AnswerOf is what a rank answers: undecided also if it dies.
 func (q *question) AnswerOf(g *Group, world int32, id uint32) Result {
 	defer q.stop()
 	b := []byte{0}
-	st, err := g.Engine.Recv(q.ctx, CtxCollective, int(world), answerTag(id), b)
+	st, err := g.Engine.Recv(q.ctx, control, int(world), answerTag(id), b)
 	if err != nil {
 		q.stop() // else the ask is not taken back: what has come may be the answer to another one of this rank
 	}
@@ -197,22 +196,43 @@ func (q *question) AnswerOf(g *Group, world int32, id uint32) Result {
 
 // Serve starts what answers other ranks. g is the world.
 func (g *Group) Serve() {
-	g.Engine.StartServer(CtxCollective, tagAsk, tagAnswers+numbersAsked-1, g.answer)
+	g.Engine.SetConcern(g.Recovery.concern)
+	g.Engine.StartServer(control, tagAsk, tagAnswers+numbersAsked-1, g.answer)
 }
 
-// answer answers what ranks ask, until the engine is closed. g is the world.
+// answer answers what ranks ask, and hears of failures, until the engine is closed. g is the world.
 func (g *Group) answer() {
-	for g.Engine.Serve(CtxCollective, tagAsk) == nil {
-		found, st, is, _ := g.Engine.Iprobe(CtxCollective, pml.AnySource, tagAsk, true)
+	r := g.Recovery
+	for {
+		r.mu.Lock()
+		out := r.learn()
+		heard := len(r.losses)
+		r.mu.Unlock()
+		r.dispatch(out)
+		if err := g.Engine.Serve(control, tagAsk, heard); err != nil {
+			r.end(err)
+			return
+		}
+		found, st, is, _ := g.Engine.Iprobe(control, pml.AnySource, tagAsk, true)
 		if !is {
 			continue
 		}
 		g.InBackground("", func() error {
 			if b, err := receiveFound(g.Engine, found, st.Bytes); err == nil {
-				g.answerTo(st.Source, b)
+				g.take(st.Source, b)
 			}
 			return nil
 		})
+	}
+}
+
+// take takes a message of the control context. g is the world.
+func (g *Group) take(world int32, b []byte) {
+	d := Decoder{B: b}
+	if d.Int() == askVote && !d.Bad {
+		g.answerTo(world, d.B)
+	} else {
+		g.Recovery.hear(world, b)
 	}
 }
 
@@ -229,5 +249,5 @@ func (g *Group) answerTo(world int32, ask []byte) {
 	} else if r = g.Numbers.bind(id, 0); r == undecided && voters.Find(g.WorldRank) != ranks.Undefined {
 		r = g.resolve(id, voters)
 	}
-	g.Engine.SendDetached(CtxCollective, int(world), answerTag(id), []byte{byte(r)})
+	g.Engine.SendDetached(control, int(world), answerTag(id), []byte{byte(r)})
 }

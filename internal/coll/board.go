@@ -58,7 +58,9 @@ type boardState struct {
 	calls int   // which could have used the board, while there was none
 	none  bool  // there will be no board: the communicator has been freed
 	err   error // other ranks may have a board, and this rank has no part in it
-	On    *pml.Board
+	// revoked, which mu guards, is why all calls fail: the communicator is revoked. nil: it is not.
+	revoked *mpierr.Error
+	On      *pml.Board
 	// The ways of calls through it; 0: it is not made, or this rank has not agreed with the others on them.
 	able boardWays
 
@@ -172,6 +174,9 @@ func (s *boardState) setUp(g *Group, tag int32) error {
 		s.On.Joined()
 		s.mu.Lock()
 		s.stop = func() { t.on.End(agree.FreedError("communicator")) }
+		if s.revoked != nil {
+			s.revoke(g)
+		}
 		s.mu.Unlock()
 		s.own, s.peer = aligned(s.Slot), aligned(s.Slot)
 		s.err = s.agree(g)
@@ -273,6 +278,23 @@ func (t *ticketing) close() {
 	if t.on != nil {
 		t.on.Close()
 	}
+}
+
+// Revoke ends the calls at the board, here and at the other members, now and later.
+func (g *Group) Revoke(err *mpierr.Error) {
+	s := &g.Board
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.revoked = err; s.stop != nil && !s.none {
+		s.revoke(g)
+	}
+}
+
+// revoke ends the calls at the board, which is there. The caller holds mu. The others hear of it on the board: they
+// must not use what this rank has lent them.
+func (s *boardState) revoke(g *Group) {
+	no := &agree.Veto{Class: s.revoked.Class, Text: s.revoked.Err.Error()}
+	s.On.Refuse(g.Rank, no.Append(nil), s.revoked)
 }
 
 // closeBoard gives the board back when no call uses it.

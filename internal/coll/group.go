@@ -47,8 +47,10 @@ type Group struct {
 	plans     planCache
 	Board     boardState
 	creations creations
-	inter     *interGroups // of an intercommunicator; nil: it is none
-	low       int          // ranks of the lower one of two groups; 0: there is one group
+	// agreements are the calls of Agree and Shrink, which go on when a creation cannot.
+	agreements callQueue
+	inter      *interGroups // of an intercommunicator; nil: it is none
+	low        int          // ranks of the lower one of two groups; 0: there is one group
 }
 
 // Topology says which ranks are neighbours.

@@ -125,11 +125,11 @@ func (a *mismatchDetector) refused(i, k int, in, made uint32) (rank int, why []b
 }
 
 // callEnded reports whether a call by messages is over, since nothing comes any more: the communicator has been freed
-// here, or its ranks have found that their calls do not go together.
+// here or revoked, or its ranks have found that their calls do not go together.
 func callEnded(failed error) bool {
 	if failed == nil {
 		return false
 	}
 	var told *pml.BoardError // on the heap
-	return errors.Is(failed, mpierr.ErrComm) || errors.As(failed, &told)
+	return errors.Is(failed, mpierr.ErrComm) || errors.Is(failed, mpierr.ErrRevoked) || errors.As(failed, &told)
 }

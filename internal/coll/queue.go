@@ -92,6 +92,19 @@ func (g *Group) Create(ctx context.Context, kind agree.Creation, body func(numbe
 	})
 }
 
+// InOrder runs body, which agrees with the other ranks, when the calls of InOrder that were begun before it on g are
+// over. If ctx ends before that, it is as with Create.
+func (g *Group) InOrder(ctx context.Context, op string, body func() error) error {
+	turn := g.agreements.join()
+	return g.RunDetached(ctx, op, func() error {
+		if turn != nil {
+			<-turn
+		}
+		defer g.agreements.leave()
+		return body()
+	})
+}
+
 // enter joins the queue. tag is 0 if calls are not compared.
 func (q *creations) enter(g *Group) (turn <-chan struct{}, number uint64, tag int32) {
 	q.order.Lock()

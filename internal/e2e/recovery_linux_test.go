@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 )
@@ -16,6 +20,7 @@ import (
 func init() {
 	role("recovery", recovery)
 	role("left", left)
+	role("outlive", outlive)
 }
 
 // left is a rank that waits for one that has ended, or was never there.
@@ -126,6 +131,118 @@ func TestRecovery(t *testing.T) {
 				j.says(`rank 1 .*; the job goes on without it`)
 				if n := j.count(`; the job goes on without it`); n != 1 {
 					t.Errorf("%d ranks have failed:\n%s", n, j.err.String())
+				}
+			})
+		}
+	}
+}
+
+// outlive is a job some of whose ranks die at random moments. The others revoke what they cannot go on with, shrink,
+// and go on, until all that are to die have died and some rounds are done. os.Args: the seed, how many ranks die, and 1
+// if rank 0 is one of them.
+func outlive(_ context.Context, w *mpi.Comm) error {
+	var arg [3]int
+	for i := range arg {
+		var err error
+		if arg[i], err = strconv.Atoi(os.Args[1+i]); err != nil {
+			return err
+		}
+	}
+	seed, die0 := uint64(arg[0]), arg[2] != 0
+	rnd, n := rand.New(rand.NewPCG(seed, 1)), w.Size()
+	dies := map[int]time.Duration{} // after so long
+	for _, rank := range rnd.Perm(n) {
+		if len(dies) < arg[1] && (rank != 0 || die0) {
+			dies[rank] = time.Duration(rnd.IntN(20_000)) * time.Microsecond
+		}
+	}
+	for other := range n { // a link to each: one that is being made when its rank dies ends by its own timeout
+		if _, err := mpi.Sendrecv(w, []byte{1}, other, tagGo, make([]byte, 1), other, tagGo); err != nil {
+			return err
+		}
+	}
+	if err := mpi.Barrier(w); err != nil {
+		return err
+	}
+	if after, is := dies[w.Rank()]; is {
+		time.AfterFunc(after, die)
+	}
+	c, mine, done := w, 1<<w.Rank(), 0
+	for done < 50 {
+		sum := []int{0}
+		failed := mpi.Allreduce(c, []int{mine}, sum, mpi.BitOr)
+		if failed == nil && done%3 == 0 { // a ring, in which a rank waits for another one
+			next, last := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
+			_, failed = mpi.Sendrecv(c, make([]int, 20_000), next, tagData, make([]int, 20_000), last, tagData)
+		}
+		flags := uint32(1)
+		if failed != nil {
+			if !errors.Is(failed, mpi.ErrPeerFailed) && !errors.Is(failed, mpi.ErrRevoked) {
+				return failed
+			}
+			flags = 0
+			if err := c.Revoke(); err != nil {
+				return err
+			}
+		}
+		agreed, err := c.Agree(flags)
+		if err != nil && !errors.Is(err, mpi.ErrPeerFailed) {
+			return err
+		}
+		if err == nil && agreed == 1 {
+			if c.Size() == n-len(dies) {
+				done++
+			}
+			continue
+		}
+		d, err := c.Shrink()
+		if err != nil {
+			return err
+		}
+		if c != w {
+			if err := c.Free(); err != nil {
+				return err
+			}
+		}
+		c = d
+	}
+	sum := []int{0}
+	if err := mpi.Allreduce(c, []int{mine}, sum, mpi.BitOr); err != nil {
+		return err
+	}
+	fmt.Printf("%d ranks are left: %x\n", c.Size(), sum[0])
+	return nil
+}
+
+// Ranks that are killed at any moment, rank 0 and all of a host among them, leave the others able to revoke, agree and
+// shrink, in one memory and between hosts.
+func TestOutlivingRanks(t *testing.T) {
+	t.Parallel()
+	seeds := 6
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
+		for where, flags := range map[string][]string{
+			"one host": nil, "two hosts": {"--launcher", "exec", "-H", "a:3,b:3"},
+		} {
+			t.Run(fmt.Sprintf("%s, seed %d", where, seed), func(t *testing.T) {
+				t.Parallel()
+				const n = 6
+				deaths := 1 + seed%4
+				s := spec{n: n, role: "outlive", flags: append([]string{"--enable-recovery"}, flags...),
+					args: []string{strconv.Itoa(seed), strconv.Itoa(deaths), strconv.Itoa(seed % 2)}}
+				j := run(t, s, 137)
+				line := regexp.MustCompile(`(?m)^(\d) ranks are left: ([0-9a-f]+)$`)
+				left := line.FindAllStringSubmatch(j.out.String(), -1)
+				if len(left) != n-deaths {
+					t.Fatalf("%d ranks say that they are left:\n%s\n%s", len(left), j.out.String(), j.err.String())
+				}
+				for _, l := range left {
+					mask, _ := strconv.ParseUint(l[2], 16, 64)
+					if l[0] != left[0][0] || l[1] != strconv.Itoa(n-deaths) || bits.OnesCount64(mask) != n-deaths {
+						t.Errorf("the ranks that are left differ:\n%s", j.out.String())
+					}
 				}
 			})
 		}

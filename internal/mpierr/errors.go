@@ -38,6 +38,7 @@ var (
 	ErrEpoch       error = &Class{"no such epoch", "MPI_ERR_RMA_SYNC"}
 	ErrRange       error = &Class{"outside the window", "MPI_ERR_RMA_RANGE"}
 	ErrPeerFailed  error = &Class{"a peer has failed", "MPI_ERR_PROC_FAILED"}
+	ErrRevoked     error = &Class{"the communicator has been revoked", "MPI_ERR_REVOKED"}
 	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}
 	ErrUnavailable error = &Class{"not available here", "MPI_ERR_UNSUPPORTED_OPERATION"}
 	ErrNoMemory    error = &Class{"no memory", "MPI_ERR_NO_MEM"}

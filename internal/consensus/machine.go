@@ -1,0 +1,215 @@
+package consensus
+
+// Value is what a rank gives to an agreement, and what the ranks agree on.
+type Value struct {
+	Flags     uint32 // the bits that all ranks give
+	Low, High uint32 // the least and the greatest number that a rank gives
+	Calls     uint32 // the bits that any rank gives
+	Acked     Set    // the ranks that all ranks give: failures that the callers have acknowledged
+	Dead      Set    // of a decision: who was dead, as the rank that decided knew
+}
+
+// and adds what another rank gives. The sets of a Value do not change.
+func (v Value) and(w Value) Value {
+	return Value{Flags: v.Flags & w.Flags, Low: min(v.Low, w.Low), High: max(v.High, w.High), Calls: v.Calls | w.Calls,
+		Acked: both(v.Acked, w.Acked)}
+}
+
+// Kind is the kind of a message.
+type Kind uint8
+
+const (
+	Report   Kind = iota // what the sender and the ranks below it give; the receiver answers with the decision
+	Ask                  // the sender waits for a report of the receiver
+	Decision             // what has been agreed
+	Left                 // the sender takes part in no agreement any more
+	Kinds
+)
+
+// Frame is a message.
+type Frame struct {
+	Kind   Kind
+	Number uint32 // of the agreement, from 1 on
+	Dead   Set    // who is dead, as the sender knows
+	Value  Value  // of a Report and a Decision
+}
+
+// Message is a frame for another rank.
+type Message struct {
+	To int
+	Frame
+}
+
+// Machine is one rank of a communicator, which makes one agreement after the other.
+//
+// It ignores frames of ranks that it knows to be dead. That is why a decision which is under way from a dead rank does
+// no harm: a rank that has told its new parent that it knows of no decision takes none of an earlier parent any more.
+//
+// A rank begins an agreement when it has the decision of the one before. So when all living ranks have reported in an
+// agreement, no rank needs an earlier decision: a Machine keeps the last one.
+type Machine struct {
+	me, n int
+	dead  Set // as this rank knows. It only grows, and never has me
+
+	last    uint32 // the agreement that was decided here last; 0: none
+	decided Value  // of it
+	begun   uint32 // the agreement that was begun here last: last or last+1
+
+	// Of the agreement last+1.
+	own     Value            // what this rank gives; valid if begun is last+1
+	told    int              // the rank that this one has reported to; none: no rank
+	asked   Set              // the ranks that this one has asked
+	reports [2]map[int]Value // what others have reported in last+1, and in the one after
+
+	left bool // this rank begins no agreement any more
+	out  []Message
+}
+
+// New returns the machine of one of n ranks.
+func New(n, me int) *Machine {
+	return &Machine{me: me, n: n, told: none, reports: [2]map[int]Value{{}, {}}}
+}
+
+// Begin begins the next agreement, to which this rank gives v, and returns its number. The one before is decided.
+func (m *Machine) Begin(v Value) (number uint32) {
+	m.begun = m.last + 1
+	m.own = v
+	m.own.Acked = v.Acked.Clone()
+	m.step()
+	return m.begun
+}
+
+// Decided returns the number of the agreement that was decided last, and its value. 0: there is none.
+func (m *Machine) Decided() (number uint32, v Value) { return m.last, m.decided }
+
+// Dead returns the ranks that are dead, as this rank knows. It is valid until the next call.
+func (m *Machine) Dead() Set { return m.dead }
+
+// Messages returns the messages to send, which the machine forgets.
+func (m *Machine) Messages() []Message {
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// Died tells the machine that a rank has died.
+func (m *Machine) Died(rank int) {
+	if rank >= 0 && rank < m.n && rank != m.me && m.dead.Add(rank) {
+		m.step()
+	}
+}
+
+// Leave tells the machine that this rank begins no agreement any more. It still answers.
+func (m *Machine) Leave() {
+	m.left = true
+	for _, reports := range m.reports {
+		for rank := range reports {
+			m.send(rank, Left)
+		}
+	}
+}
+
+// Nudge asks the ranks whose reports are missing, or reports again. It is for a rank that has waited for long: the
+// others may have left.
+func (m *Machine) Nudge() {
+	if m.begun == m.last {
+		return
+	}
+	m.told = none
+	m.step()
+	m.children(m.me, m.dead, func(child int) {
+		if _, ok := m.reports[0][child]; !ok {
+			m.send(child, Ask)
+		}
+	})
+}
+
+// Hear takes a frame of another rank.
+func (m *Machine) Hear(from int, f Frame) {
+	asks := f.Kind == Report || f.Kind == Ask
+	if from < 0 || from >= m.n || from == m.me {
+		return
+	}
+	if m.dead.Has(from) {
+		if asks { // it lives, and its connection to another rank has broken: it is not to wait for this one
+			m.send(from, Left)
+		}
+		return
+	}
+	for rank := range f.Dead.All {
+		if rank < m.n && rank != m.me {
+			m.dead.Add(rank)
+		}
+	}
+	switch {
+	case f.Kind == Left:
+		m.dead.Add(from)
+	case asks && f.Number == m.last && m.last > 0:
+		m.send(from, Decision)
+	case f.Number <= m.last || f.Number > m.last+2: // an answer that comes late, or nonsense
+	case asks && m.left:
+		m.send(from, Left)
+	case f.Kind == Report:
+		m.reports[f.Number-m.last-1][from] = f.Value
+	case f.Kind == Decision && f.Number == m.begun:
+		m.decide(from, f.Value)
+	}
+	m.step()
+}
+
+// step reports to the parent, or decides, once all children have reported.
+func (m *Machine) step() {
+	if m.begun == m.last {
+		return
+	}
+	v, complete := m.own, true
+	m.children(m.me, m.dead, func(child int) {
+		if report, ok := m.reports[0][child]; ok {
+			v = v.and(report)
+			return
+		}
+		complete = false
+		// A child reports by itself if it knows that this rank is its parent. All ranks know of the deaths that the
+		// last decision names.
+		if m.parent(child, m.decided.Dead) != m.me && m.asked.Add(child) {
+			m.send(child, Ask)
+		}
+	})
+	if !complete {
+		return
+	}
+	switch parent := m.parent(m.me, m.dead); {
+	case parent == none:
+		v.Dead = m.dead.Clone()
+		m.decide(none, v)
+	case parent != m.told:
+		m.told = parent
+		m.out = append(m.out, Message{parent, Frame{Report, m.begun, m.dead.Clone(), v}})
+	}
+}
+
+// decide ends the agreement that was begun. from is the rank that has told this one of the decision.
+func (m *Machine) decide(from int, v Value) {
+	for rank := range v.Dead.All {
+		if rank < m.n && rank != m.me {
+			m.dead.Add(rank)
+		}
+	}
+	waiting := m.reports[0]
+	m.last, m.decided = m.begun, v
+	m.told, m.asked, m.reports = none, nil, [2]map[int]Value{m.reports[1], {}}
+	for rank := range waiting {
+		if rank != from && !m.dead.Has(rank) {
+			m.send(rank, Decision)
+		}
+	}
+}
+
+// send sends a frame without a value, or the last decision.
+func (m *Machine) send(to int, kind Kind) {
+	f := Frame{Kind: kind, Number: m.last + 1, Dead: m.dead.Clone()}
+	if kind == Decision {
+		f.Number, f.Value = m.last, m.decided
+	}
+	m.out = append(m.out, Message{to, f})
+}
