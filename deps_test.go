@@ -100,7 +100,7 @@ const graph = `
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
 	                                internal/meminfo, rma, internal/standstill, internal/waits, internal/door,
 	                                internal/report, accel, {github.com/hashicorp/go-hclog}
-	checkpoint                    : mpi, internal/mpierr
+	checkpoint                    : mpi
 	gpu                           : mpi, internal/door, internal/mpierr, accel, accel/cuda, internal/topology,
 	                                internal/cpuset
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
 // What Save and Restore may end with, beside the errors of messages.
@@ -65,10 +64,10 @@ func New(options ...Option) *Store {
 // Errors: mpi.ErrType if a T holds pointers; mpi.ErrRequest after Restore.
 func Add[T any](s *Store, slice []T) error {
 	if err := mpi.Of[T]().Err(); err != nil {
-		return fmt.Errorf("checkpoint.Add: %w", err)
+		return fmt.Errorf("checkpoint.Add: %w: %w", mpi.ErrType, err)
 	}
 	if s.comm != nil {
-		return mpierr.New("checkpoint.Add", mpi.ErrRequest, "all slices are added before the first Restore")
+		return fmt.Errorf("checkpoint.Add: %w: all slices are added before the first Restore", mpi.ErrRequest)
 	}
 	b := bytesOf(slice)
 	s.items = append(s.items, b)
@@ -83,10 +82,10 @@ func Add[T any](s *Store, slice []T) error {
 // Restore must follow, at all ranks. The checkpoint before is whole until Save has ended well.
 func (s *Store) Save(step int64) error {
 	if s.comm == nil {
-		return mpierr.New("checkpoint.Save", mpi.ErrRequest, "Restore comes first: it says which ranks take part")
+		return fmt.Errorf("checkpoint.Save: %w: Restore comes first: it says which ranks take part", mpi.ErrRequest)
 	}
 	if s.unusable != nil {
-		return mpierr.New("checkpoint.Save", mpi.ErrRequest, "Restore comes first: the last call has failed: %w",
+		return fmt.Errorf("checkpoint.Save: %w: Restore comes first: the last call has failed: %w", mpi.ErrRequest,
 			s.unusable)
 	}
 	h := header{Lineage: s.current.Lineage, Number: s.next, Before: s.current.Number, Step: step,

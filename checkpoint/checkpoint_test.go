@@ -148,6 +148,15 @@ func TestFiles(t *testing.T) {
 		}
 		if err == nil {
 			m.is(t, c, 4)
+			m.at(c, 5)
+			err = m.s.Save(5)
+		}
+		return err
+	})
+	job(func(c *mpi.Comm) error { // which has 5 as both of its checkpoints afterwards
+		_, step, _, err := join(c, checkpoint.Dir(dir))
+		if err == nil && step != 5 {
+			t.Errorf("step %d of the job that went on", step)
 		}
 		return err
 	})
@@ -175,11 +184,11 @@ func TestFiles(t *testing.T) {
 		}
 		job(func(c *mpi.Comm) error {
 			m, step, found, err := join(c, checkpoint.Dir(dir), checkpoint.Partners(0))
-			if err == nil && (!found || step != 4) {
+			if err == nil && (!found || step != 5) {
 				t.Errorf("byte %d is damaged: found %v, step %d", at, found, step)
 			}
 			if err == nil {
-				m.is(t, c, 4)
+				m.is(t, c, 5)
 			}
 			return err
 		})

@@ -40,7 +40,7 @@ func partners(hosts []int, k int) [][]int {
 
 // holding is what a rank says of a copy that it has.
 type holding struct {
-	header
+	Header header
 	Holder int
 }
 
@@ -57,16 +57,16 @@ type choice struct {
 func choose(n int, all []holding) (c choice) {
 	var newest header
 	for _, h := range all {
-		newest.Lineage = max(newest.Lineage, h.Lineage)
+		newest.Lineage = max(newest.Lineage, h.Header.Lineage)
 	}
 	had := false
 	versions := map[uint64][]holding{}
 	for _, h := range all {
-		if h.Lineage != newest.Lineage || h.Size != uint32(n) || int(h.Owner) >= n {
+		if h.Header.Lineage != newest.Lineage || h.Header.Size != uint32(n) || int(h.Header.Owner) >= n {
 			continue
 		}
-		versions[h.Number] = append(versions[h.Number], h)
-		had = had || h.Before > 0
+		versions[h.Header.Number] = append(versions[h.Header.Number], h)
+		had = had || h.Header.Before > 0
 	}
 	numbers := make([]uint64, 0, len(versions))
 	for number := range versions {
@@ -76,7 +76,7 @@ func choose(n int, all []holding) (c choice) {
 	for _, number := range numbers {
 		from, lengths, lacks := cover(n, versions[number])
 		if len(lacks) == 0 {
-			first := versions[number][0].header
+			first := versions[number][0].Header
 			first.Owner, first.Length = 0, 0
 			return choice{header: first, from: from, lengths: lengths}
 		}
@@ -97,9 +97,9 @@ func cover(n int, all []holding) (from []int, lengths []uint64, lacks []int) {
 		from[r] = -1
 	}
 	for _, h := range all {
-		r := int(h.Owner)
+		r := int(h.Header.Owner)
 		if from[r] < 0 || from[r] != r && (h.Holder == r || h.Holder < from[r]) {
-			from[r], lengths[r] = h.Holder, h.Length
+			from[r], lengths[r] = h.Holder, h.Header.Length
 		}
 	}
 	for r := range from {

@@ -166,7 +166,7 @@ func TestModel(t *testing.T) {
 			}
 			r.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
 			for _, h := range held {
-				next = max(next, h.Number+1)
+				next = max(next, h.Header.Number+1)
 			}
 			c := choose(n, held)
 			if c.lost != nil {

@@ -18,6 +18,6 @@
 // A rank needs 2 × (1 + Partners) times the memory of its slices.
 //
 //	Owns:     the copies, their numbers, who holds which
-//	May call: mpi, internal/mpierr
+//	May call: mpi
 //	Never:    decide that a rank is dead, make a communicator of the survivors
 package checkpoint

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
 // Restore writes the newest checkpoint of which each rank's slices are somewhere into the slices of all ranks, and
@@ -18,10 +17,6 @@ import (
 // Errors: ErrLost, at all ranks, and the errors of messages. If another rank dies during the call, Restore can be called
 // again on a communicator without it.
 func (s *Store) Restore(c *mpi.Comm) (step int64, found bool, err error) {
-	if s.partners < 0 {
-		return 0, false, mpierr.New("checkpoint.Restore", mpi.ErrCount, "Partners(%d): a rank has 0 partners or more",
-			s.partners)
-	}
 	step, found, err = s.restore(c)
 	if err != nil {
 		s.unusable = err
@@ -98,7 +93,7 @@ func hostOf(c *mpi.Comm) (int, error) {
 func (c *copies) holdings(holder int) (all []holding) {
 	for i := range c.slots {
 		if s := &c.slots[i]; s.whole {
-			all = append(all, holding{s.header, holder})
+			all = append(all, holding{Header: s.header, Holder: holder})
 		}
 	}
 	return all
@@ -110,8 +105,12 @@ func (s *Store) agree(all []announcement) (choice, error) {
 	s.lengths = make([]uint64, len(all))
 	var held []holding
 	for r, a := range all {
+		if a.Partners < 0 {
+			return choice{}, fmt.Errorf("%w: rank %d has Partners(%d): a rank has 0 partners or more", mpi.ErrCount, r,
+				a.Partners)
+		}
 		if a.Partners != all[0].Partners {
-			return choice{}, mpierr.New("", mpi.ErrCount, "rank %d has Partners(%d), and rank 0 has Partners(%d)", r,
+			return choice{}, fmt.Errorf("%w: rank %d has Partners(%d), and rank 0 has Partners(%d)", mpi.ErrCount, r,
 				a.Partners, all[0].Partners)
 		}
 		hosts[r], s.lengths[r] = a.Host, a.Length
@@ -119,11 +118,11 @@ func (s *Store) agree(all []announcement) (choice, error) {
 		held = append(held, a.Held...)
 	}
 	for _, h := range held {
-		if h.Size != uint32(len(all)) {
-			return choice{}, mpierr.New("", mpi.ErrComm, "the checkpoints are of %d ranks and the communicator has %d: "+
-				"Restore needs one of the old size", h.Size, len(all))
+		if h.Header.Size != uint32(len(all)) {
+			return choice{}, fmt.Errorf("%w: the checkpoints are of %d ranks and the communicator has %d: "+
+				"Restore needs one of the old size", mpi.ErrComm, h.Header.Size, len(all))
 		}
-		s.next = max(s.next, h.Number+1)
+		s.next = max(s.next, h.Header.Number+1)
 	}
 	to := partners(hosts, s.partners)
 	s.to, s.wards = to[s.comm.Rank()], nil
@@ -138,7 +137,7 @@ func (s *Store) agree(all []announcement) (choice, error) {
 	}
 	for r, n := range c.lengths {
 		if n != s.lengths[r] {
-			return choice{}, mpierr.New("", mpi.ErrCount, "rank %d has added slices of %d bytes, and the checkpoint has %d",
+			return choice{}, fmt.Errorf("%w: rank %d has added slices of %d bytes, and the checkpoint has %d", mpi.ErrCount,
 				r, s.lengths[r], n)
 		}
 	}
@@ -166,8 +165,12 @@ func (s *Store) fetch(what choice) error {
 		failed = in.wait()
 	}
 	failed = errors.Join(failed, out.Wait())
-	if rank, err := vote(s.comm, failed); err != nil || rank >= 0 {
-		return errors.Join(failed, err, fmt.Errorf("rank %d could not fetch its slices", rank))
+	rank, err := vote(s.comm, failed)
+	if err := errors.Join(failed, err); err != nil {
+		return err
+	}
+	if rank >= 0 {
+		return fmt.Errorf("%w: rank %d could not fetch its slices", ErrIncomplete, rank)
 	}
 	b := s.own.find(what.Lineage, what.Number).data[headerSize:]
 	for _, item := range s.items {
