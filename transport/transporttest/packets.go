@@ -520,8 +520,15 @@ func short(f *fixture) {
 }
 
 // floodStarvesNone checks that while one peer sends without end, the packet of another comes, and then that one's end.
-func floodStarvesNone(f *fixture) {
+func floodStarvesNone(f *fixture) { f.flood(16) }
+
+// floodOutrunsPoll is floodStarvesNone where more is sent than Poll can take: it never finds nothing.
+func floodOutrunsPoll(f *fixture) { f.flood(1) }
+
+// flood takes size packets at a time.
+func (f *fixture) flood(size int) {
 	a, b := f.linked()
+	a.pkts = a.pkts[:size]
 	c := f.end(f.third(), 2)
 	c.peer = 0
 	f.Cleanup(func() { f.close(c) })

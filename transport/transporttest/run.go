@@ -97,6 +97,7 @@ var rules = []rule{
 	{"small-poll", 0, smallPoll},
 	{"short", Short, short},
 	{"flood-starves-none", third, floodStarvesNone},
+	{"flood-outruns-poll", third, floodOutrunsPoll},
 
 	{"arm-sees-arrived", 0, armSeesArrived},
 	{"wake-thread", 0, func(f *fixture) { wake(f, true) }},

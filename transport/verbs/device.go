@@ -175,6 +175,7 @@ func (d *Device) makeQueues(tags, ops int) (buffers int, err error) {
 		return 0, err
 	}
 	d.tags.init(d, tags, ops)
+	d.entries = int(cqe)
 	d.limit = int(cqe) - int(srq) - forTags - lastRequests
 	if d.limit < depth {
 		return 0, fmt.Errorf("a completion queue of %d entries is too short", cqe)

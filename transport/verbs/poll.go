@@ -24,6 +24,8 @@ type outcomes struct {
 	events []transport.Packet
 	rooms  []*session
 	ending []*session // that have failed and are not flushed yet
+
+	entries int // of the completion queue
 }
 
 // some reports whether there is something for Poll besides what the completion queue has. The end of a session is such
@@ -88,6 +90,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	for i := range took {
 		if n == len(pkts) { // one of a tagged buffer can make two packets
 			d.stash = took[i : len(took)+len(d.stash)] // what is left of the stash lies behind it
+			took = took[:i]
 			break
 		}
 		w := &took[i]
@@ -110,8 +113,8 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if len(d.waitingRMA) > 0 {
 		d.advanceWaiting()
 	}
-	if len(d.ending) > 0 && len(took) == 0 {
-		d.endSessions()
+	if len(d.ending) > 0 {
+		d.endSessions(len(took))
 	}
 	return n
 }
@@ -292,6 +295,7 @@ func (d *Device) fail(s *session, err error, notifyPeer bool) {
 	}
 	s.confirm()
 	s.flushBy = time.Now().Add(flushPatience)
+	s.behind = d.entries + pollMax
 	d.ending = append(d.ending, s)
 }
 
@@ -310,15 +314,18 @@ func (d *Device) failAll(err error) {
 	d.tags.giveUpList()
 }
 
-// endSessions tells of those whose requests are all back, and for which the device moves no message any more. Nothing
-// has arrived just now, so what they had sent is out.
-func (d *Device) endSessions() {
+// endSessions tells of the sessions whose requests are all back, for which the device moves no message any more, and of
+// which everything that has arrived is handed out. took is how many completions this Poll has handed out: with none, the
+// queue was empty.
+func (d *Device) endSessions(took int) {
 	list := d.ending
 	kept := list[:0]
 	d.ending = nil // a session that fails meanwhile comes here
 	for _, s := range list {
+		s.behind -= took
+		waits := took > 0 && s.behind > 0
 		busy := s.next != s.done || s.incoming > 0
-		if busy && time.Now().Before(s.flushBy) {
+		if waits || busy && time.Now().Before(s.flushBy) {
 			kept = append(kept, s)
 			continue
 		}

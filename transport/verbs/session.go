@@ -81,6 +81,7 @@ type ending struct {
 	why          error     // for Down
 	downReported bool      // Down has been
 	flushBy      time.Time // when a device that has not given the requests back is made to
+	behind       int       // completions until what was in the queue at the failure is handed out: other peers may fill it
 }
 
 type state uint8
