@@ -141,6 +141,7 @@ const graph = `
 	examples, benchmarks          :
 	examples/heat                 : mpi, {gonum.org/v1/plot}
 	examples/train                : mpi, gpu
+	examples/survive              : mpi, checkpoint
 	examples/*                    : mpi
 
 	# Tools.

@@ -49,12 +49,8 @@ func run(_ context.Context, world *mpi.Comm) error {
 	if world.Rank() < *deaths {
 		time.AfterFunc(time.Duration(world.Rank()+1)**after, die)
 	}
-	all, err := world.Dup()
-	if err != nil {
-		return err
-	}
 	p := &plate{store: checkpoint.New()}
-	for {
+	for all := world; ; {
 		err := attempt(all, ranks, &place, p)
 		if !errors.Is(err, mpi.ErrPeerFailed) && !errors.Is(err, mpi.ErrRevoked) {
 			return err
@@ -143,18 +139,21 @@ func (p *plate) compute(c *mpi.Comm) error {
 	rows := end - first
 	if p.now == nil {
 		p.now, p.old = make([]float64, (rows+2)*n), make([]float64, (rows+2)*n)
+		if err := checkpoint.Add(p.store, p.now); err != nil {
+			return err
+		}
+	}
+	step, found, err := p.store.Restore(c)
+	if err != nil {
+		return err
+	}
+	if !found { // the job begins, or a rank has died before the first Save
+		clear(p.now)
 		for r := range rows {
 			for x := range n {
 				p.now[(r+1)*n+x] = math.Sin(float64((first+r)*x) / float64(n))
 			}
 		}
-		if err := checkpoint.Add(p.store, p.now); err != nil {
-			return err
-		}
-	}
-	step, _, err := p.store.Restore(c)
-	if err != nil {
-		return err
 	}
 	for ; step < int64(*steps); step++ {
 		if err := p.exchange(c, rows); err != nil {
