@@ -101,6 +101,7 @@ const graph = `
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
 	                                internal/meminfo, rma, internal/standstill, internal/waits, internal/door,
 	                                internal/report, accel, {github.com/hashicorp/go-hclog}
+	checkpoint                    : mpi
 	gpu                           : mpi, internal/door, internal/mpierr, accel, accel/cuda, internal/topology,
 	                                internal/cpuset
 
@@ -141,6 +142,7 @@ const graph = `
 	examples, benchmarks          :
 	examples/heat                 : mpi, {gonum.org/v1/plot}
 	examples/train                : mpi, gpu
+	examples/survive              : mpi, checkpoint
 	examples/*                    : mpi
 
 	# Tools.

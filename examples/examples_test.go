@@ -37,7 +37,7 @@ type run func(ranks int, args ...string) string
 func TestExamples(t *testing.T) {
 	bin := t.TempDir()
 	build(t, bin, "../cmd/gorun", "./heat", "./ring", "./pi", "./masterworker", "./goroutines", "./cg", "./train",
-		"./matmul", "./samplesort", "./queue", "./hashtable", "./halo")
+		"./matmul", "./samplesort", "./queue", "./hashtable", "./halo", "./survive")
 	tests := []struct {
 		name  string
 		check func(t *testing.T, start run, ranks int)
@@ -52,6 +52,7 @@ func TestExamples(t *testing.T) {
 			"1000")},
 		{"hashtable", prints(`^\d+ keys, 1000 different ones, counted on (\d+) ranks\n$`, "-keys", "5000")},
 		{"halo", prints(`^\d+ cells on (\d+) ranks after 200 steps: the heat is the same\n$`, "-steps", "200")},
+		{"survive", prints(`^60 × 60 points, 200 steps, (\d+) ranks: [0-9a-f]{16}\n$`, "-size", "60", "-steps", "200")},
 		{"samplesort", prints(`keys on (\d+) ranks sorted in \S+; no rank has more than \S+ % of them\n$`, "-keys", "20011")},
 	}
 	for _, test := range tests {
@@ -59,6 +60,35 @@ func TestExamples(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", test.name, ranks), func(t *testing.T) {
 				test.check(t, starter(t, bin, test.name), ranks)
 			})
+		}
+	}
+}
+
+// The result is the same to the bit whichever ranks die and whenever.
+func TestSurvive(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("ranks that are processes need shared memory, which is on Linux so far")
+	}
+	bin := t.TempDir()
+	build(t, bin, "../cmd/gorun", "./survive")
+	start := func(n, spares, deaths int, after time.Duration) (string, string) {
+		ctx, cancel := context.WithTimeout(t.Context(), runLimit)
+		defer cancel()
+		c := exec.CommandContext(ctx, filepath.Join(bin, "gorun"), "--enable-recovery", "-n", strconv.Itoa(n),
+			filepath.Join(bin, "survive"), "-steps", "600", "-spares", strconv.Itoa(spares), "-deaths", strconv.Itoa(deaths),
+			"-after", after.String())
+		var out, errs bytes.Buffer
+		c.Stdout, c.Stderr = &out, &errs
+		err := c.Run() // with deaths, the status of the rank that died first
+		if ctx.Err() != nil || deaths == 0 && err != nil {
+			t.Fatalf("%d deaths, %v apart: %v\n%s\n%s", deaths, after, err, out.String(), errs.String())
+		}
+		return out.String(), errs.String()
+	}
+	want, _ := start(4, 0, 0, time.Second)
+	for _, after := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond} {
+		if got, errs := start(6, 2, 2, after); got != want {
+			t.Errorf("two deaths, %v apart: %q, without deaths %q\n%s", after, got, want, errs)
 		}
 	}
 }
