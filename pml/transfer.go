@@ -2,6 +2,7 @@ package pml
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/eager"
@@ -25,6 +26,10 @@ type transfer struct {
 	snd  rendezvous.Sender
 	one  oneSided
 
+	// prep is whether the link registers the message where that takes long; memory what has come of it, until RTS.
+	prep   preparation
+	memory rendezvous.Region
+
 	jobs   jobSet // what is in the worklist
 	placed bool   // the link's Place has the buffer
 	// failed is what r ends with: the peer has failed. r is under way all the same, and the buffer the library's, while
@@ -33,6 +38,16 @@ type transfer struct {
 	failed error
 	next   *transfer
 }
+
+// preparation is how far the link is with a message whose registration takes long. The message is in its peer's queue
+// until it is prepared, so that no later one overtakes it.
+type preparation uint8
+
+const (
+	unprepared preparation = iota
+	preparing              // the buffer is the link's until RMADone
+	prepared
+)
 
 // transfers are those of one rank.
 type transfers struct {
@@ -129,6 +144,9 @@ func (ts *transfers) failPeer(p *peer, err error) {
 func (t *transfer) touched() bool {
 	if t.one.reach != nil {
 		return t.one.under > 0
+	}
+	if t.prep == preparing {
+		return true
 	}
 	if t.recv {
 		return t.rcv.ReadUnderWay() || t.rcv.Back().OK && !t.peer.harmless()
@@ -418,6 +436,8 @@ func (ts *transfers) onGetDone(id, value uint64, err error) {
 	t := ts.find(id)
 	switch {
 	case t == nil:
+	case t.prep == preparing:
+		ts.onPrepared(t, err)
 	case t.one.reach != nil:
 		ts.operationDone(t, value, err)
 	case t.failed != nil:
@@ -469,9 +489,8 @@ func (ts *transfers) switchToGet() bool {
 
 // The sending end.
 
-// announce sends the RTS of r, whose credit has been taken. It reports whether the link has taken it: a full link has
-// not.
-func (ts *transfers) announce(p *peer, r *Request) bool {
+// announce sends the RTS of r, whose credit has been taken. Unless the link has taken the RTS, the credit is back.
+func (ts *transfers) announce(p *peer, r *Request) sendResult {
 	t := r.transfer
 	if t == nil {
 		t = ts.open(r, p)
@@ -480,8 +499,9 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 		return ts.announcePieces(t)
 	}
 	var memory rendezvous.Region
-	if p.rma != nil {
-		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
+	if p.rma != nil && !ts.reachable(t, &memory) {
+		p.out.Refund(eager.Envelope)
+		return sendPrepares
 	}
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
 	if p.zcopy != nil {
@@ -493,13 +513,61 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 		if memory.OK {
 			p.offered++
 		}
-		return true
+		t.prep = unprepared // the memory is t.snd's
+		return sendTaken
 	}
-	if memory.OK {
+	if memory.OK && t.prep == unprepared {
 		p.rma.Deregister(memory.Addr, memory.Key)
 	}
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
-	return false
+	return sendFull
+}
+
+// reachable has the link register t's message. It reports whether that is over; memory is what has come of it.
+func (ts *transfers) reachable(t *transfer, memory *rendezvous.Region) bool {
+	switch t.prep {
+	case preparing:
+		return false
+	case prepared:
+		*memory = t.memory
+		return true
+	}
+	rma := t.peer.rma
+	memory.Addr, memory.Key, memory.OK = rma.Register(t.r.buf, transport.Readable)
+	if !memory.OK && rma.Prepare != nil && rma.Prepare(t.r.buf, transport.Readable, t.id) {
+		t.prep = preparing
+		return false
+	}
+	return true
+}
+
+// onPrepared is called when the link has registered t's message, or cannot: then it will be a stream.
+func (ts *transfers) onPrepared(t *transfer, err error) {
+	r, p := t.r, t.peer
+	t.prep, t.memory = prepared, rendezvous.Region{}
+	if err == nil {
+		t.memory.Addr, t.memory.Key, t.memory.OK = p.rma.Register(r.buf, transport.Readable)
+	}
+	switch {
+	case t.failed != nil:
+		ts.unprepare(t)
+		ts.release(t)
+	case r.cancelling:
+		p.queue.remove(slices.Index(p.queue.items(), r))
+		ts.l.dequeued(r)
+		ts.l.e.endCancelled(r, r.cancelErr)
+		p.flush()
+	default:
+		p.flush()
+	}
+}
+
+// unprepare gives back what has come of the preparation of a message that has not been announced.
+func (ts *transfers) unprepare(t *transfer) {
+	if t.prep == prepared && t.memory.OK {
+		t.peer.rma.Deregister(t.memory.Addr, t.memory.Key)
+	}
+	t.prep = unprepared
 }
 
 // sending returns the transfer that p speaks of if it is one to p. what says what it does, if it cannot know the

@@ -51,7 +51,8 @@ type registrationCache interface {
 // memory of a rank that computes.)
 type identityCache struct {
 	hca   *hca
-	limit int // of len(entries)
+	ends  *registrar // ends registrations of long memory
+	limit int        // of len(entries)
 
 	mu      sync.Mutex // guards what follows, and the cache's fields of all entries
 	entries map[cacheKey]*registration
@@ -85,8 +86,8 @@ type cacheEntry struct {
 	prev, next *registration // in the cache's idle list while kept and not in use
 }
 
-func newIdentityCache(h *hca, limit int) *identityCache {
-	c := &identityCache{hca: h, limit: limit, entries: map[cacheKey]*registration{}}
+func newIdentityCache(h *hca, ends *registrar, limit int) *identityCache {
+	c := &identityCache{hca: h, ends: ends, limit: limit, entries: map[cacheKey]*registration{}}
 	c.idle.next, c.idle.prev = &c.idle, &c.idle
 	return c
 }
@@ -119,7 +120,8 @@ func (c *identityCache) keep(x *registration, mem transport.Mem, rights int) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || len(c.entries) >= c.limit && !c.evict() {
+	if c.closed || c.entries[keyOf(mem, rights)] != nil || // two operations have registered it at the same time
+		len(c.entries) >= c.limit && !c.evict() {
 		return
 	}
 	x.cacheEntry = cacheEntry{kept: true, key: keyOf(mem, rights), object: weak.Make(&b[0]), uses: 1}
@@ -136,7 +138,7 @@ func (c *identityCache) give(x *registration) {
 	}
 	x.pin.Unpin()
 	if !x.kept { // forgotten
-		c.hca.deregister(x.region)
+		c.ends.end(x.region)
 		return
 	}
 	x.prev, x.next = &c.idle, c.idle.next
@@ -166,7 +168,7 @@ func (c *identityCache) evict() bool {
 // end ends an idle registration.
 func (c *identityCache) end(x *registration) {
 	c.remove(x)
-	c.hca.deregister(x.region)
+	c.ends.end(x.region)
 }
 
 // remove takes x out. Its registration is the caller's.

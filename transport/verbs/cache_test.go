@@ -26,7 +26,18 @@ func (c *identityCache) counts() (s cacheStats, entries int) {
 
 func register(t testing.TB, l *link, b []byte) (addr, key uint64) {
 	t.Helper()
-	addr, key, ok := l.caps.RMA.Register(transport.HostMem(b), transport.Readable)
+	rma, mem := l.caps.RMA, transport.HostMem(b)
+	addr, key, ok := rma.Register(mem, transport.Readable)
+	if !ok && rma.Prepare(mem, transport.Readable, 98) {
+		var pkts [1]transport.Packet
+		for l.s.d.Poll(pkts[:]) == 0 {
+			runtime.Gosched()
+		}
+		if p := &pkts[0]; p.Event != transport.RMADone || p.Cookie != 98 || p.Err != nil {
+			t.Fatalf("event %d, cookie %d, %v; want the end of a registration", p.Event, p.Cookie, p.Err)
+		}
+		addr, key, ok = rma.Register(mem, transport.Readable)
+	}
 	if !ok {
 		t.Fatalf("%d bytes were not registered", len(b))
 	}

@@ -25,6 +25,8 @@ func (d *Device) Close() error {
 	}
 	d.wg.Wait()
 	d.control.close()
+	d.later.close()
+	d.registered()
 	for _, s := range d.table.Load().all {
 		s.destroy()
 	}

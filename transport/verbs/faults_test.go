@@ -53,7 +53,8 @@ func readablePeer() error {
 
 // offer tells the peer of memory that it can read.
 func offer(d *Device, l *link) error {
-	addr, key, ok := l.caps.RMA.Register(transport.HostMem(pattern(readableBytes, 5)), transport.Readable)
+	mem := transport.HostMem(pattern(readableBytes, 5))
+	addr, key, ok := l.caps.RMA.Register(mem, transport.Readable|transport.Lasting)
 	if !ok {
 		return errors.New("the memory cannot be registered")
 	}
@@ -438,7 +439,7 @@ func TestCloseWhileReading(t *testing.T) {
 		}
 		a, b, ab, ba := two(t, func(o *Options) { o.closing = patient })
 		mem := pattern(8<<20, 1)
-		addr, key, _ := ba.caps.RMA.Register(transport.HostMem(mem), transport.Readable)
+		addr, key, _ := ba.caps.RMA.Register(transport.HostMem(mem), transport.Readable|transport.Lasting)
 		own, err := a.facts.Memory.Alloc(len(mem))
 		if err != nil {
 			t.Fatal(err)
