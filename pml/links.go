@@ -206,9 +206,8 @@ func (l *linkPath) sentEager(r *Request) {
 // dequeued is called when r is no longer in its peer's queue, and has not been announced.
 func (l *linkPath) dequeued(r *Request) {
 	r.queued = false
-	if t := r.transfer; t != nil {
-		l.transfers.unprepare(t)
-		l.transfers.close(t)
+	if r.transfer != nil {
+		l.transfers.close(r.transfer)
 	}
 }
 

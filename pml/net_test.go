@@ -841,6 +841,7 @@ func (e *Engine) consistent() error {
 				e.cfg.Rank, p.rank, p.wants(), n)
 		}
 		if credit := p.out.CreditSender; p.queue.len() > 0 && p.link != nil && p.err == nil && !p.stalled &&
+			(p.queue.items()[0].transfer == nil || p.queue.items()[0].transfer.prep != preparing) &&
 			!reflect.ValueOf(credit).FieldByName("asked").Bool() {
 			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for "+
 				"credit: %+v", e.cfg.Rank, p.rank, credit)

@@ -44,9 +44,11 @@ func TestPrepareKeepsOrder(t *testing.T) {
 		n, long, short, msg := preparingNet(t)
 		back := n.engines[1].Isend(nil, 1, 0, 5, []byte("back"), Standard)
 		n.deliver(0, 1)
-		if _, st := n.recv(0, 1, 1, 5, make([]byte, 10)); st.Bytes != 4 || back.state != stDone {
-			t.Errorf("a message of the other rank: %+v", st)
+		here := n.engines[0].Irecv(nil, 1, 1, 5, make([]byte, 10))
+		if here.state != stDone || here.status.Bytes != 4 || back.state != stDone {
+			t.Errorf("a message of the other rank: states %d and %d, %+v", here.state, back.state, here.status)
 		}
+		n.check(t)
 		n.endRMA(fails)
 		sent := n.onWire(0, 1)
 		if len(sent) != 2 || sent[0].Header.Kind != wire.RTS || sent[1].Header.Kind != wire.Eager ||

@@ -21,14 +21,11 @@ type transfer struct {
 	id   uint64
 	r    *Request // r.transfer == this
 	peer *peer
-	recv bool // rcv is in use, else snd
+	recv bool        // rcv is in use, else snd
+	prep preparation // of a send that is in its peer's queue
 	rcv  rendezvous.Receiver
 	snd  rendezvous.Sender
 	one  oneSided
-
-	// prep is whether the link registers the message where that takes long; memory what has come of it, until RTS.
-	prep   preparation
-	memory rendezvous.Region
 
 	jobs   jobSet // what is in the worklist
 	placed bool   // the link's Place has the buffer
@@ -46,7 +43,7 @@ type preparation uint8
 const (
 	unprepared preparation = iota
 	preparing              // the buffer is the link's until RMADone
-	prepared
+	prepared               // snd has what came of it
 )
 
 // transfers are those of one rank.
@@ -494,14 +491,22 @@ func (ts *transfers) announce(p *peer, r *Request) sendResult {
 	t := r.transfer
 	if t == nil {
 		t = ts.open(r, p)
+	} else if t.prep != unprepared {
+		return ts.announcePrepared(t)
 	}
 	if r.pieces != nil {
 		return ts.announcePieces(t)
 	}
 	var memory rendezvous.Region
-	if p.rma != nil && !ts.reachable(t, &memory) {
-		p.out.Refund(eager.Envelope)
-		return sendPrepares
+	if p.rma != nil {
+		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
+		if memory.OK {
+			p.offered++
+		} else if p.rma.Prepare != nil && p.rma.Prepare(r.buf, transport.Readable, t.id) {
+			t.prep = preparing
+			p.out.Refund(eager.Envelope)
+			return sendPrepares
+		}
 	}
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
 	if p.zcopy != nil {
@@ -510,64 +515,61 @@ func (ts *transfers) announce(p *peer, r *Request) sendResult {
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
 	rts.Flags |= p.blocking(r)
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
-		if memory.OK {
-			p.offered++
-		}
-		t.prep = unprepared // the memory is t.snd's
 		return sendTaken
 	}
-	if memory.OK && t.prep == unprepared {
+	if memory.OK {
+		p.offered--
 		p.rma.Deregister(memory.Addr, memory.Key)
 	}
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
 	return sendFull
 }
 
-// reachable has the link register t's message. It reports whether that is over; memory is what has come of it.
-func (ts *transfers) reachable(t *transfer, memory *rendezvous.Region) bool {
-	switch t.prep {
-	case preparing:
-		return false
-	case prepared:
-		*memory = t.memory
-		return true
+// announcePrepared is announce of a message that the link registers, or has registered.
+func (ts *transfers) announcePrepared(t *transfer) sendResult {
+	p, r := t.peer, t.r
+	if t.prep == preparing {
+		p.out.Refund(eager.Envelope)
+		return sendPrepares
 	}
-	rma := t.peer.rma
-	memory.Addr, memory.Key, memory.OK = rma.Register(t.r.buf, transport.Readable)
-	if !memory.OK && rma.Prepare != nil && rma.Prepare(t.r.buf, transport.Readable, t.id) {
-		t.prep = preparing
-		return false
+	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
+	rts.Flags |= p.blocking(r)
+	if !p.out.SendPaid(rts, nil, eager.Envelope) {
+		return sendFull
 	}
-	return true
+	t.prep = unprepared
+	return sendTaken
 }
 
 // onPrepared is called when the link has registered t's message, or cannot: then it will be a stream.
 func (ts *transfers) onPrepared(t *transfer, err error) {
 	r, p := t.r, t.peer
-	t.prep, t.memory = prepared, rendezvous.Region{}
+	var memory rendezvous.Region
 	if err == nil {
-		t.memory.Addr, t.memory.Key, t.memory.OK = p.rma.Register(r.buf, transport.Readable)
+		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
 	}
-	switch {
-	case t.failed != nil:
-		ts.unprepare(t)
+	if t.failed != nil {
+		if memory.OK {
+			p.rma.Deregister(memory.Addr, memory.Key)
+		}
+		t.prep = unprepared
 		ts.release(t)
-	case r.cancelling:
+		return
+	}
+	if memory.OK {
+		p.offered++
+	}
+	t.prep = prepared
+	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
+	if p.zcopy != nil {
+		t.snd.EndsAlone()
+	}
+	if r.cancelling {
 		p.queue.remove(slices.Index(p.queue.items(), r))
 		ts.l.dequeued(r)
 		ts.l.e.endCancelled(r, r.cancelErr)
-		p.flush()
-	default:
-		p.flush()
 	}
-}
-
-// unprepare gives back what has come of the preparation of a message that has not been announced.
-func (ts *transfers) unprepare(t *transfer) {
-	if t.prep == prepared && t.memory.OK {
-		t.peer.rma.Deregister(t.memory.Addr, t.memory.Key)
-	}
-	t.prep = unprepared
+	p.flush()
 }
 
 // sending returns the transfer that p speaks of if it is one to p. what says what it does, if it cannot know the

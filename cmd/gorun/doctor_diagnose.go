@@ -115,7 +115,7 @@ func (e *exam) diagnose() []finding {
 			e.add("system", v.Name, "", "leave HOST out: the hosts of a job are of one system and architecture",
 				"it is %s/%s, and this host %s/%s", f.System, f.Arch, own.System, own.Arch)
 		}
-		if v.greeting.Blocked != "" && len(e.visits) > 1 {
+		if e.blocked(v) {
 			e.add("network", v.Name, v.greeting.Blocked, "correct GORUN_TCP_IF and GORUN_TCP_PORTS, or name networks "+
 				"that all hosts have: GORUN_TCP_IF=10.1.0.0/16", "ranks cannot listen there")
 		}
@@ -142,6 +142,21 @@ func (e *exam) diagnose() []finding {
 // ranks is how many a host is for.
 func (v *visit) ranks() int { return cmp.Or(v.Slots, v.Facts.CPUs.Usable) }
 
+// saidElsewhere reports whether another finding says why a transport does not open at a host: verbs is not in gorun or
+// has no device, and tcp has no address to listen at.
+func (e *exam) saidElsewhere(v *visit, transport string) bool {
+	switch transport {
+	case "verbs":
+		return !v.Facts.RDMA.Verbs || len(v.Facts.RDMA.Devices) == 0
+	case "tcp":
+		return e.blocked(v)
+	}
+	return false
+}
+
+// blocked reports whether ranks cannot listen at a host, and have to.
+func (e *exam) blocked(v *visit) bool { return v.greeting.Blocked != "" && len(e.visits) > 1 }
+
 // checkFacts looks at one host. rdma: some host has a device.
 func (e *exam) checkFacts(v *visit, rdma bool) {
 	f := v.Facts
@@ -154,15 +169,15 @@ func (e *exam) checkFacts(v *visit, rdma bool) {
 		e.add("network", v.Name, "", "ip link; ip addr", "no interface but loopback is up and has an address")
 	}
 	for _, t := range f.Transports {
-		// Without verbs in gorun, or a device, what follows says what is wrong.
-		if t.Error != "" && (t.Name != "verbs" || f.RDMA.Verbs && len(f.RDMA.Devices) > 0) {
-			k, ok := map[string]kind{"shm": "memory", "verbs": "rdma"}[t.Name]
-			if !ok {
-				k = "network"
-			}
-			e.add(k, v.Name, t.Error, "ssh HOST gorun info", "ranks there do without the transport %s, which does not open",
-				t.Name)
+		if t.Error == "" || e.saidElsewhere(v, t.Name) {
+			continue
 		}
+		k, ok := map[string]kind{"shm": "memory", "verbs": "rdma"}[t.Name]
+		if !ok {
+			k = "network"
+		}
+		e.add(k, v.Name, t.Error, "ssh HOST gorun info", "ranks there do without the transport %s, which does not open",
+			t.Name)
 	}
 	if !rdma {
 		return
