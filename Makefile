@@ -170,6 +170,7 @@ ifndef SHORT
 	$(GOTEST) -tags verbs -race -short ./transport/verbs
 	$(GOTEST) -tags cuda -race -short ./accel/cuda
 	$(GOTEST) -tags cuda -run '^Test(Devices|Whole|TrainOnSoftwareGPU)$$' ./benchmarks ./internal/tools/gpucheck ./examples
+	$(GOTEST) -tags verbs -run '^TestWhole$$' ./internal/tools/rdmacheck
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
 	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs GORUN_TM=on bin/verbs/gorun -n 4 bin/verbs/stress -time 10s

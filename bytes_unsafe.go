@@ -52,6 +52,11 @@ func setOf(rs []*Request) pml.Set {
 
 const _ = -unsafe.Offsetof(Request{}.request) // does not compile unless it is 0
 
+// standInOf is the stand-in whose Request r is.
+func standInOf(r *Request) *standIn { return (*standIn)(unsafe.Pointer(r)) }
+
+const _ = -unsafe.Offsetof(standIn{}.Request)
+
 // codePointer is where the code of an operator is: the same for all uses of one function.
 func codePointer[T any](op Op[T]) uintptr { return **(**uintptr)(unsafe.Pointer(&op)) }
 

@@ -14,14 +14,17 @@ import (
 
 // perform makes a blocking call, whose buffers are in p. err is the error of its arguments; then there is no p.
 func (c *Comm) perform(p *coll.Plan, err error) error {
-	if err != nil {
-		return c.mistaken(coll.Blocking, err)
+	if err != nil || c.ctx != nil {
+		return c.performWithin(p, err)
 	}
-	return p.Perform(c.ctx)
+	return p.Perform(nil)
 }
 
 // start makes a nonblocking call.
 func (c *Comm) start(p *coll.Plan, err error) (*Request, error) {
+	if h := c.hook(); h != nil {
+		return h.startWithin(p, coll.Nonblocking, err, func(c *Comm) (*Request, error) { return c.start(p, err) })
+	}
 	if err != nil {
 		return nil, c.mistaken(coll.Nonblocking, err)
 	}
@@ -31,6 +34,9 @@ func (c *Comm) start(p *coll.Plan, err error) (*Request, error) {
 
 // keep makes a request for a persistent call.
 func (c *Comm) keep(p *coll.Plan, err error) (*Request, error) {
+	if h := c.hook(); h != nil {
+		return h.startWithin(p, coll.Persistent, err, func(c *Comm) (*Request, error) { return c.keep(p, err) })
+	}
 	if err != nil {
 		return nil, c.mistaken(coll.Persistent, err)
 	}

@@ -51,10 +51,269 @@ func acrossGroups[T Integer](w, half, inter *Comm, n int) {
 	got := make([]T, n)
 	must(Allreduce(inter, vector[T](me, odd, n), got, Sum))
 	equal("Allreduce", got, summed[T](0, far, 1-odd, n))
+	for _, by := range []callBy{callBlocking, callNonblocking, callPersistent} {
+		eachAcross(inter, odd, n, by)
+	}
+	layoutsAcross(inter, odd, 1+n%5)
 	product := make([]affine, n)
 	must(Allreduce(inter, affines(me, n), product, compose, Ordered))
 	equal("Allreduce, Ordered", product, composed(0, far, n))
 	must(Barrier(half))
+}
+
+// ofSide is what a rank of one of the two groups has for rank to of the other one.
+func ofSide(side, rank, to, n int) []int64 { return vector[int64](rank+50*side, to, n) }
+
+// rootOf is how a rank names a root, which is rank root of the group own of the two.
+func rootOf(c *Comm, own bool, root int) int {
+	switch {
+	case !own:
+		return root
+	case root == c.Rank():
+		return Root
+	}
+	return ProcNull
+}
+
+// eachAcross makes, in one way, the calls for elements that acrossGroups and inTwoWays do not.
+func eachAcross(c *Comm, odd, n int, by callBy) {
+	for side := range 2 {
+		size := c.RemoteSize()
+		if side == odd {
+			size = c.Size()
+		}
+		for root := range size {
+			rootedAcross(c, odd, root, rootOf(c, side == odd, root), n, by)
+		}
+	}
+	me, own, far := c.Rank(), c.Size(), c.RemoteSize()
+	mine, theirs := n+odd, n+1-odd // lengths differ by direction
+	got := make([]int64, far*theirs)
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) {
+		return planAllgather(c, v, ofSide(odd, me, 0, mine), got)
+	}))
+	for i, b := range split(got, far) {
+		equal("Allgather", b, ofSide(1-odd, i, 0, theirs))
+	}
+	var give, take [][]int64
+	for i := range far {
+		give, take = append(give, ofSide(odd, me, i, mine)), append(take, make([]int64, uneven(i, 1, n)))
+	}
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) {
+		return planAllgatherv(c, v, ofSide(odd, me, 0, uneven(me, 1, n)), take)
+	}))
+	for i, b := range take {
+		equal("Allgatherv", b, ofSide(1-odd, i, 0, len(b)))
+	}
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) {
+		return planAlltoall(c, v, slices.Concat(give...), got)
+	}))
+	for i, b := range split(got, far) {
+		equal("Alltoall", b, ofSide(1-odd, i, me, theirs))
+	}
+	length := func(from, to, side int) int { return uneven(from, to+side, n) }
+	for i := range far {
+		give[i], take[i] = ofSide(odd, me, i, length(me, i, odd)), make([]int64, length(i, me, 1-odd))
+	}
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) { return planAlltoallv(c, v, give, take) }))
+	for i, b := range take {
+		equal("Alltoallv", b, ofSide(1-odd, i, me, len(b)))
+	}
+
+	total := n * own * far
+	sum := make([]int64, total)
+	for i := range far {
+		Sum(sum, ofSide(1-odd, i, 0, total))
+	}
+	part := make([]int64, total/own)
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) {
+		return planReduceScatterBlock(c, v, ofSide(odd, me, 0, total), part, Sum, nil)
+	}))
+	equal("ReduceScatterBlock", part, split(sum, own)[me])
+	counts, left, at := make([]int, own), total, 0
+	for i := range own {
+		if counts[i] = min(left, uneven(i, 1, n)); i == own-1 {
+			counts[i] = left
+		}
+		left -= counts[i]
+		if i < me {
+			at += counts[i]
+		}
+	}
+	part = make([]int64, counts[me])
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) {
+		return planReduceScatter(c, v, ofSide(odd, me, 0, total), part, counts, Sum, nil)
+	}))
+	equal("ReduceScatter", part, sum[at:at+counts[me]])
+}
+
+// rootedAcross makes the calls with a root, which has this number in its group. named is how this rank names it.
+func rootedAcross(c *Comm, odd, root, named, n int, by callBy) {
+	me, far := c.Rank(), c.RemoteSize()
+	length := func(i int) int { return uneven(i, root, n) }
+	var in, out [][]int64 // of the root
+	for i := range far {
+		in, out = append(in, make([]int64, length(i))), append(out, ofSide(odd, me, i, length(i)))
+	}
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) {
+		return planGatherv(c, v, ofSide(odd, me, root, length(me)), in, named)
+	}))
+	for i := range far {
+		if named == Root {
+			equal("Gatherv", in[i], ofSide(1-odd, i, root, length(i)))
+		}
+	}
+	got := make([]int64, length(me))
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) { return planScatterv(c, v, out, got, named) }))
+	if named >= 0 {
+		equal("Scatterv", got, ofSide(1-odd, root, me, length(me)))
+	}
+	got, all := make([]int64, n), make([]int64, n*far)
+	for i, b := range split(all, far) {
+		copy(b, ofSide(odd, me, i, n))
+	}
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) { return planScatter(c, v, all, got, named) }))
+	if named >= 0 {
+		equal("Scatter", got, ofSide(1-odd, root, me, n))
+	}
+	clear(got)
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) {
+		return planReduce(c, v, ofSide(odd, me, 0, n), got, Sum, named, nil)
+	}))
+	want := make([]int64, n)
+	for i := range far {
+		if named == Root {
+			Sum(want, ofSide(1-odd, i, 0, n))
+		}
+	}
+	equal("Reduce", got, want)
+	product := make([]affine, n)
+	must(by(c, func(c *Comm, v coll.Way) (*coll.Plan, error) {
+		return planReduce(c, v, affines(me, n), product, compose, named, []Reduction{Ordered})
+	}))
+	if named == Root {
+		equal("Reduce, Ordered", product, composed(0, far, n))
+	}
+}
+
+// layoutsAcross makes the calls with layouts, of k rows.
+func layoutsAcross(c *Comm, odd, k int) {
+	me, far := c.Rank(), c.RemoteSize()
+	id := func(side, rank int) int { return rank + 50*side }
+	one, second := Contiguous(k, Of[float64]()), column(k, 2, 1)
+	mine := cells(id(odd, me), k, 2)
+	// gathered is second of each rank of the other group, as columns.
+	gathered := func(name string, got []float64) {
+		for i := range got {
+			same(got[i], 1e6*float64(id(1-odd, i%far))+1000*float64(i/far)+1)
+		}
+	}
+	for side := range 2 {
+		for root := range []int{c.Size(), far}[side^odd] {
+			named := rootOf(c, side == odd, root)
+			buf, l := make([]float64, 2*k), one
+			if named == Root {
+				copy(buf, mine)
+				l = second
+			}
+			must(BcastLayout(c, buf, l, named))
+			if named >= 0 {
+				for i := range k {
+					same(buf[i], 1e6*float64(id(1-odd, root))+1000*float64(i)+1)
+				}
+			}
+			out := make([]float64, k*far)
+			must(Gatherw(c, mine, second, out, columns(k, far), named))
+			if named == Root {
+				gathered("Gatherw", out)
+			}
+			in := make([]float64, 2*k)
+			must(Scatterw(c, cells(id(odd, me), k, far), columns(k, far), in, second, named))
+			for i := range in {
+				want := 0.0
+				if named >= 0 && i%2 == 1 {
+					want = 1e6*float64(id(1-odd, root)) + 1000*float64(i/2) + float64(me)
+				}
+				same(in[i], want)
+			}
+		}
+	}
+	out := make([]float64, k*far)
+	must(Allgatherw(c, mine, second, out, columns(k, far)))
+	gathered("Allgatherw", out)
+	must(Alltoallw(c, cells(id(odd, me), k, far), columns(k, far), out, rowsOf(far, k)))
+	for i := range out {
+		same(out[i], 1e6*float64(id(1-odd, i/k))+1000*float64(i%k)+float64(me))
+	}
+}
+
+// The calls of one value, of objects and of slices of unknown lengths between two groups.
+func TestIntercommValues(t *testing.T) {
+	for _, env := range []string{"GORUN_COLL_CHECK=1", "GORUN_COLL_CHECK=0"} {
+		over(t, WithEnviron([]string{env}))(5, func(w *Comm) {
+			_, inter := halves(w, 3)
+			odd, me, own, far := w.Rank()%2, inter.Rank(), inter.Size(), inter.RemoteSize()
+			value := func(side, rank int) int { return 10*side + rank }
+			var theirs []int
+			sum := 0
+			for i := range far {
+				theirs = append(theirs, value(1-odd, i))
+				sum += value(1-odd, i)
+			}
+			lists := func(side, rank int) []string { return slices.Repeat([]string{fmt.Sprint(side)}, rank) }
+			same(ok(AllreduceValue(inter, value(odd, me), Sum)), sum)
+			equal("AllgatherValues", ok(AllgatherValues(inter, value(odd, me))), theirs)
+			for i, b := range ok(AllgatherAlloc(inter, vector[int](me, odd, me))) {
+				equal("AllgatherAlloc", b, vector[int](i, 1-odd, i))
+			}
+			for i, o := range ok(AllgatherObjects(inter, lists(odd, me))) {
+				equal("AllgatherObjects", o, lists(1-odd, i))
+			}
+			for side := range 2 {
+				for root := range []int{own, far}[side^odd] {
+					named := rootOf(inter, side == odd, root)
+					one, all, objects := ok(ReduceValue(inter, value(odd, me), Sum, named)),
+						ok(GatherValues(inter, value(odd, me), named)), ok(GatherObjects(inter, lists(odd, me), named))
+					blocks := ok(GatherAlloc(inter, vector[int](me, odd, me), named))
+					if named == Root {
+						same(one, sum)
+						equal("GatherValues", all, theirs)
+						for i := range far {
+							equal("GatherObjects", objects[i], lists(1-odd, i))
+							equal("GatherAlloc", blocks[i], vector[int](i, 1-odd, i))
+						}
+					} else {
+						check(all == nil && objects == nil && blocks == nil, "%v, %v, %v", all, objects, blocks)
+					}
+					v, o := ok(BcastValue(inter, value(odd, me), named)), ok(BcastObject(inter, lists(odd, me), named))
+					vs, os := make([]int, far), make([][]string, far)
+					for i := range far {
+						vs[i], os[i] = value(odd, i), lists(odd, i)
+					}
+					mine, object := ok(ScatterValues(inter, vs, named)), ok(ScatterObjects(inter, os, named))
+					if named >= 0 {
+						same(v, value(1-odd, root))
+						equal("BcastObject", o, lists(1-odd, root))
+						same(mine, value(1-odd, me))
+						equal("ScatterObjects", object, lists(1-odd, me))
+					}
+					// An object that its rank cannot encode: the ranks of the root's group do not hear of that.
+					_, err := BcastObject(inter, func() {}, named)
+					if named == ProcNull {
+						must(err)
+					} else {
+						is(err, ErrType)
+					}
+					p := new(int)
+					if named < 0 {
+						p = nil // which gob cannot encode, and nothing asks for
+					}
+					must(second(GatherObjects(inter, p, named)))
+				}
+			}
+			must(Barrier(inter))
+		})
+	}
 }
 
 // §6.2.3: what each group gets of the other, by each number of ranks.
@@ -142,6 +401,28 @@ func TestIntercommMistakes(t *testing.T) {
 		expect(Allreduce(inter, buf[:n], make([]int, n), Sum), ErrCount, "elements")
 		expect(Allreduce(inter, nil, buf, Sum), ErrCount, "in place")
 		expect(Allreduce(inter, buf, buf, nil), ErrOp, "nil")
+		far, blocks := inter.RemoteSize(), make([][]int, inter.RemoteSize())
+		for i := range blocks {
+			blocks[i] = buf
+		}
+		expect(Allgather(inter, nil, make([]int, far)), ErrCount, "with 0 elements for rank") // nil is no data here
+		expect(ReduceScatterBlock(inter, nil, buf, Sum), ErrCount, "in place")
+		expect(Alltoall(inter, buf[:1], make([]int, far)), ErrCount, "send has 1 elements")
+		expect(Alltoallv(inter, blocks[1:], blocks), ErrCount, "slices")
+		expect(Gatherv(inter, buf, blocks[1:], root(true, 2)), ErrCount, "slices")
+		expect(ReduceScatter(inter, buf, buf, nil, Sum), ErrCount, "the caller's group")
+		expect(ReduceScatterBlock(inter, buf[:2], buf, Sum), ErrCount, "the sum of all parts")
+		expect(Reduce(inter, buf, buf, nil, root(true, 2)), ErrOp, "nil")
+		if even { // 3 and 2 elements in all
+			expect(ReduceScatterBlock(inter, make([]int, 3), buf[:1], Sum), ErrCount, "3 elements in send")
+			expect(Allgather(inter, buf, make([]int, far)), ErrComm, "Alltoall")
+		} else {
+			expect(ReduceScatterBlock(inter, make([]int, 2), buf[:1], Sum), ErrCount, "2 elements in send")
+			expect(Alltoall(inter, make([]int, far), make([]int, 3*far)), ErrComm, "Allgather")
+		}
+		expect(Allgather(inter, buf, make([]int, far)), ErrCount, "with 3 elements for rank")
+		order := []Reduction{Ordered}
+		expect(Reduce(inter, buf, buf, Sum, root(true, 2), order[:w.Rank()/3%2]...), ErrOp, "an operator that commutes")
 		if even {
 			expect(Barrier(inter), ErrComm, "Bcast")
 		} else {

@@ -22,8 +22,13 @@ func addBlock(p *coll.Plan, s collectives.Space, base []byte, l Layout, load, st
 
 // inBytes begins the plan of a call with layouts.
 func (c *Comm) inBytes(w coll.Way, key coll.Key, in, out []int64) *coll.Plan {
+	return c.inBytesOn(&c.group, w, key, in, out)
+}
+
+// inBytesOn is inBytes of a call that runs on g.
+func (c *Comm) inBytesOn(g *coll.Group, w coll.Way, key coll.Key, in, out []int64) *coll.Plan {
 	key.ElemSize, key.Commutative = 1, true
-	p := planned[byte](&c.group, w, key, in, out)
+	p := planned[byte](g, w, key, in, out)
 	if c.group.Setup.Check {
 		p.TypeName = "layouts"
 	}
@@ -83,6 +88,9 @@ func BcastLayout[T any](c *Comm, buf []T, l Layout, root int) error {
 }
 
 func planBcastLayout[T any](c *Comm, w coll.Way, buf []T, l Layout, root int) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterBcastLayout(c, w, buf, l, root)
+	}
 	op := w.Named("BcastLayout")
 	if err := checkHolder[T](c, op); err != nil {
 		return nil, err
@@ -108,6 +116,9 @@ func Gatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout, r
 func planGatherw[S, R any](c *Comm, w coll.Way, send []S, l Layout, recv []R, blocks []Layout, root int) (
 	*coll.Plan, error,
 ) {
+	if c.IsInter() {
+		return planInterGatherw(c, w, send, l, recv, blocks, root)
+	}
 	op := w.Named("Gatherw")
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
@@ -154,6 +165,9 @@ func Scatterw[S, R any](c *Comm, send []S, blocks []Layout, recv []R, l Layout, 
 func planScatterw[S, R any](c *Comm, w coll.Way, send []S, blocks []Layout, recv []R, l Layout, root int) (
 	*coll.Plan, error,
 ) {
+	if c.IsInter() {
+		return planInterScatterw(c, w, send, blocks, recv, l, root)
+	}
 	op := w.Named("Scatterw")
 	if err := checkHolder[S](c, op); err != nil {
 		return nil, err
@@ -197,6 +211,9 @@ func Allgatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout
 }
 
 func planAllgatherw[S, R any](c *Comm, w coll.Way, send []S, l Layout, recv []R, blocks []Layout) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterAllgatherw(c, w, send, l, recv, blocks)
+	}
 	op := w.Named("Allgatherw")
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
@@ -232,6 +249,9 @@ func Alltoallw[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout
 }
 
 func planAlltoallw[S, R any](c *Comm, w coll.Way, send []S, to []Layout, recv []R, from []Layout) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterAlltoallw(c, w, send, to, recv, from)
+	}
 	op := w.Call(collectives.Alltoallw)
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err

@@ -99,6 +99,9 @@ func Gatherv[T any](c *Comm, send []T, recv [][]T, root int) error {
 }
 
 func planGatherv[T any](c *Comm, w coll.Way, send []T, recv [][]T, root int) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterGatherv(c, w, send, recv, root)
+	}
 	op := w.Call(collectives.Gatherv)
 	if err := checkRoot[T](c, op, root); err != nil {
 		return nil, err
@@ -150,6 +153,9 @@ func Scatter[T any](c *Comm, send, recv []T, root int) error {
 }
 
 func planScatter[T any](c *Comm, w coll.Way, send, recv []T, root int) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterScatter(c, w, send, recv, root)
+	}
 	op := w.Call(collectives.Scatter)
 	if err := checkRoot[T](c, op, root); err != nil {
 		return nil, err
@@ -180,6 +186,9 @@ func Scatterv[T any](c *Comm, send [][]T, recv []T, root int) error {
 }
 
 func planScatterv[T any](c *Comm, w coll.Way, send [][]T, recv []T, root int) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterScatterv(c, w, send, recv, root)
+	}
 	op := w.Call(collectives.Scatterv)
 	if err := checkRoot[T](c, op, root); err != nil {
 		return nil, err
@@ -210,6 +219,9 @@ func Allgather[T any](c *Comm, send, recv []T) error {
 }
 
 func planAllgather[T any](c *Comm, w coll.Way, send, recv []T) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterAllgather(c, w, send, recv)
+	}
 	op := w.Call(collectives.Allgather)
 	if err := checkColl[T](c, op); err != nil {
 		return nil, err
@@ -230,6 +242,9 @@ func Allgatherv[T any](c *Comm, send []T, recv [][]T) error {
 }
 
 func planAllgatherv[T any](c *Comm, w coll.Way, send []T, recv [][]T) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterAllgatherv(c, w, send, recv)
+	}
 	op := w.Call(collectives.Allgatherv)
 	if err := checkColl[T](c, op); err != nil {
 		return nil, err
@@ -250,6 +265,9 @@ func Alltoall[T any](c *Comm, send, recv []T) error {
 }
 
 func planAlltoall[T any](c *Comm, w coll.Way, send, recv []T) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterAlltoall(c, w, send, recv)
+	}
 	op := w.Call(collectives.Alltoall)
 	if err := checkColl[T](c, op); err != nil {
 		return nil, err
@@ -275,6 +293,9 @@ func Alltoallv[T any](c *Comm, send, recv [][]T) error {
 }
 
 func planAlltoallv[T any](c *Comm, w coll.Way, send, recv [][]T) (*coll.Plan, error) {
+	if c.IsInter() {
+		return planInterAlltoallv(c, w, send, recv)
+	}
 	op := w.Call(collectives.Alltoallv)
 	if err := checkColl[T](c, op); err != nil {
 		return nil, err

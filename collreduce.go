@@ -94,6 +94,9 @@ func Reduce[T any](c *Comm, send, recv []T, op Op[T], root int, options ...Reduc
 func planReduce[T any](c *Comm, w coll.Way, send, recv []T, op Op[T], root int, options []Reduction) (
 	*coll.Plan, error,
 ) {
+	if c.IsInter() {
+		return planInterReduce(c, w, send, recv, op, root, options)
+	}
 	name := w.Call(collectives.Reduce)
 	if err := checkRoot[T](c, name, root); err != nil {
 		return nil, err
@@ -163,6 +166,9 @@ func ReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], options ...Red
 func planReduceScatterBlock[T any](c *Comm, w coll.Way, send, recv []T, op Op[T], options []Reduction) (
 	*coll.Plan, error,
 ) {
+	if c.IsInter() {
+		return planInterReduceScatterBlock(c, w, send, recv, op, options)
+	}
 	name := w.Call(collectives.ReduceScatterBlock)
 	if err := checkOp(c, name, op); err != nil {
 		return nil, err
@@ -192,6 +198,9 @@ func ReduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T], optio
 func planReduceScatter[T any](c *Comm, w coll.Way, send, recv []T, counts []int, op Op[T], options []Reduction) (
 	*coll.Plan, error,
 ) {
+	if c.IsInter() {
+		return planInterReduceScatterCounts(c, w, send, recv, counts, op, options)
+	}
 	name := w.Call(collectives.ReduceScatter)
 	if err := checkOp(c, name, op); err != nil {
 		return nil, err
@@ -201,15 +210,12 @@ func planReduceScatter[T any](c *Comm, w coll.Way, send, recv []T, counts []int,
 			c.group.Size)
 	}
 	var few [fewRanks]int64
-	in, sum := few[:0], 0
-	for i, n := range counts {
-		if n < 0 {
-			return nil, c.lengthError(name, "counts[%d] is %d; a count is at least 0", i, n)
-		}
-		if n > math.MaxInt-sum {
-			return nil, c.lengthError(name, "the sum of counts is more than %d", math.MaxInt)
-		}
-		in, sum = append(in, elements[T](n)), sum+n
+	in, sum, err := c.sumCounts(name, few[:0], counts)
+	if err != nil {
+		return nil, err
+	}
+	if elements[T](1) == 0 {
+		clear(in)
 	}
 	switch {
 	case send == nil && len(recv) != sum:
@@ -221,4 +227,18 @@ func planReduceScatter[T any](c *Comm, w coll.Way, send, recv []T, counts []int,
 	key := keyOf[T](collectives.ReduceScatter)
 	key.InPlace = send == nil
 	return withBuffers(name, reducing(&c.group, w, key, op, options, in), send, recv)
+}
+
+// sumCounts appends counts to in, and returns their sum.
+func (c *Comm) sumCounts(name string, in []int64, counts []int) (_ []int64, sum int, err error) {
+	for i, n := range counts {
+		if n < 0 {
+			return nil, 0, c.lengthError(name, "counts[%d] is %d; a count is at least 0", i, n)
+		}
+		if n > math.MaxInt-sum {
+			return nil, 0, c.lengthError(name, "the sum of counts is more than %d", math.MaxInt)
+		}
+		in, sum = append(in, int64(n)), sum+n
+	}
+	return in, sum, nil
 }

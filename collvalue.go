@@ -31,20 +31,24 @@ func ReduceValue[T any](c *Comm, v T, op Op[T], root int, options ...Reduction) 
 
 // AllreduceValue is Allreduce of one value from each rank; §6.9.6.
 func AllreduceValue[T any](c *Comm, v T, op Op[T], options ...Reduction) (T, error) {
-	result := []T{v}
-	err := Allreduce(c, nil, result, op, options...)
+	send, result := []T(nil), []T{v}
+	if c.IsInter() {
+		send, result = result, make([]T, 1)
+	}
+	err := Allreduce(c, send, result, op, options...)
 	return result[0], calledAs("AllreduceValue", err)
 }
 
-// GatherValues is Gather of one value from each rank, and returns Size values at root and nil at other ranks; §6.5.
+// GatherValues is Gather of one value from each rank, and returns Size values at root and nil at other ranks; §6.5. The
+// root of an intercommunicator gets RemoteSize values.
 func GatherValues[T any](c *Comm, v T, root int) ([]T, error) {
 	const op = "GatherValues"
 	if err := checkRooted(c, op, root); err != nil {
 		return nil, err
 	}
 	var all []T
-	if c.Rank() == root {
-		all = make([]T, c.Size())
+	if c.roots(root) {
+		all = make([]T, c.group.Size)
 	}
 	if err := Gather(c, []T{v}, all, root); err != nil {
 		return nil, calledAs(op, err)
@@ -52,13 +56,14 @@ func GatherValues[T any](c *Comm, v T, root int) ([]T, error) {
 	return all, nil
 }
 
-// AllgatherValues is Allgather of one value from each rank, and returns Size values; §6.7.
+// AllgatherValues is Allgather of one value from each rank, and returns Size values, or RemoteSize values on an
+// intercommunicator; §6.7.
 func AllgatherValues[T any](c *Comm, v T) ([]T, error) {
 	const op = "AllgatherValues"
-	if err := c.intra(op); err != nil {
+	if err := c.valid(op); err != nil {
 		return nil, c.mistaken(coll.Blocking, err)
 	}
-	all := make([]T, c.Size())
+	all := make([]T, c.group.Size)
 	if err := Allgather(c, []T{v}, all); err != nil {
 		return nil, calledAs(op, err)
 	}
@@ -86,24 +91,31 @@ func BcastObject[T any](c *Comm, v T, root int) (T, error) {
 		return none, err
 	}
 	var o object
-	if c.Rank() == root {
+	if c.roots(root) {
 		o = encode(v)
 	}
 	header := []int64{o.header()}
 	if err := Bcast(c, header, root); err != nil {
 		return none, calledAs(op, err)
 	}
-	if header[0] < 0 {
+	if header[0] < 0 && !c.IsInter() { // there the ranks of the root's group do not know
 		return none, c.unencoded(op, root, o.err)
 	}
-	if c.Rank() != root {
-		if err := c.checkLengths(op, 1, header); err != nil {
+	if !c.roots(root) && root != ProcNull {
+		length := []int64{max(0, header[0])}
+		if err := c.checkLengths(op, 1, length); err != nil {
 			return none, err
 		}
-		o.bytes = make([]byte, header[0])
+		o.bytes = make([]byte, length[0])
 	}
 	if err := Bcast(c, o.bytes, root); err != nil {
 		return none, calledAs(op, err)
+	}
+	switch {
+	case root == ProcNull:
+		return v, nil
+	case header[0] < 0:
+		return none, c.unencoded(op, root, o.err)
 	}
 	return decode[T](c, op, root, o.bytes)
 }
@@ -117,7 +129,7 @@ func GatherObjects[T any](c *Comm, v T, root int) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.err != nil {
+	if o.err != nil && (root >= 0 || !c.IsInter()) { // there the root's group gives no value
 		return nil, c.unencoded(op, c.Rank(), o.err)
 	}
 	return decodeAll[T](c, op, all)
@@ -150,10 +162,10 @@ func ScatterObjects[T any](c *Comm, vs []T, root int) (T, error) {
 	var lengths []int64
 	var blocks [][]byte
 	var failed error
-	if c.Rank() == root {
-		if len(vs) != c.Size() {
+	if c.roots(root) {
+		if len(vs) != c.group.Size {
 			return none, c.mistaken(coll.Blocking, c.lengthError(op, "vs has %d values; it must have one for each of %d ranks",
-				len(vs), c.Size()))
+				len(vs), c.group.Size))
 		}
 		for i, v := range vs {
 			o := encode(v)
@@ -175,6 +187,9 @@ func ScatterObjects[T any](c *Comm, vs []T, root int) (T, error) {
 	if err := Scatterv(c, blocks, mine, root); err != nil {
 		return none, calledAs(op, err)
 	}
+	if c.IsInter() && root < 0 && failed == nil { // this group sends
+		return none, nil
+	}
 	if failed != nil || length[0] < 0 {
 		return none, c.unencoded(op, root, failed)
 	}
@@ -192,12 +207,12 @@ func gatherAlloc[T any](c *Comm, op string, send []T, root int) ([][]T, error) {
 	if err := checkRooted(c, op, root); err != nil {
 		return nil, err
 	}
-	if err := checkColl[T](c, op); err != nil {
+	if err := checkElements[T](c, op); err != nil {
 		return nil, c.mistaken(coll.Blocking, err)
 	}
 	var lengths []int64
-	if c.Rank() == root {
-		lengths = make([]int64, c.Size())
+	if c.roots(root) {
+		lengths = make([]int64, c.group.Size)
 	}
 	if err := Gather(c, []int64{int64(len(send))}, lengths, root); err != nil {
 		return nil, calledAs(op, err)
@@ -223,10 +238,10 @@ func AllgatherAlloc[T any](c *Comm, send []T) ([][]T, error) {
 
 func allgatherAlloc[T any](c *Comm, op string, send []T) ([][]T, error) {
 	c = c.untimed()
-	if err := checkColl[T](c, op); err != nil {
+	if err := checkInter[T](c, op); err != nil {
 		return nil, c.mistaken(coll.Blocking, err)
 	}
-	lengths := make([]int64, c.Size())
+	lengths := make([]int64, c.group.Size)
 	if err := Allgather(c, []int64{int64(len(send))}, lengths); err != nil {
 		return nil, calledAs(op, err)
 	}
@@ -282,18 +297,30 @@ func (c *Comm) untimed() *Comm {
 	if c == nil || c.ctx == nil {
 		return c
 	}
-	return newComm(c.commState, nil)
+	return c.WithContext(nil)
 }
 
 // checkRooted is what a call looks at before it uses the root as a rank of this communicator.
 func checkRooted(c *Comm, op string, root int) error {
-	if err := c.intra(op); err != nil {
+	if err := c.valid(op); err != nil {
 		return c.mistaken(coll.Blocking, err)
 	}
-	if err := c.isRoot(op, root); err != nil {
+	err := c.isRoot(op, root)
+	if c.IsInter() {
+		_, _, err = c.interRoot(op, root)
+	}
+	if err != nil {
 		return c.mistaken(coll.Blocking, err)
 	}
 	return nil
+}
+
+// roots reports whether this rank is the root that its caller gives.
+func (c *Comm) roots(root int) bool {
+	if c.IsInter() {
+		return root == Root
+	}
+	return c.Rank() == root
 }
 
 // object is an encoded value, or why there is none.

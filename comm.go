@@ -46,6 +46,33 @@ type commState struct {
 	made  atomic.Int32   // communicators made of this one, for their names
 	win   *window.Window // whose messages go on it; nil: it is a caller's
 	attrs sync.Map       // of SetAttr
+	self  *selfComm      // of the rank: its communicators share it
+	alone bool           // this is it
+}
+
+// selfComm is the communicator of one rank alone, which the first call of Self makes.
+type selfComm struct {
+	once sync.Once
+	s    *commState
+}
+
+// Self returns a communicator that has the caller's rank alone; §7.2.4 (MPI_COMM_SELF). c is any communicator of the
+// rank, and its context ends calls of Self(c) too. All calls at one rank return the same communicator, which has the
+// name "self" and cannot be freed. Self talks to no other rank. It returns nil if c is nil.
+func Self(c *Comm) *Comm {
+	if c == nil || c.commState == nil {
+		return nil
+	}
+	if h := c.hook(); h != nil {
+		return h.stand(Self(h.plain))
+	}
+	own := c.self
+	own.once.Do(func() {
+		own.s = &commState{self: own, alone: true}
+		c.group.Derive(&own.s.group, ranks.Of(ranks.Strided(c.group.WorldRank, 1, 1)), c.group.Numbers.TakeLast())
+		own.s.group.SetName("self")
+	})
+	return newComm(own.s, c.ctx)
 }
 
 // Rank returns the caller's rank in the communicator, 0 … Size-1, or Undefined if c is nil; §7.4.1.
@@ -129,6 +156,9 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if c == nil {
 		return nil // calls on nil are ErrComm
 	}
+	if h := c.hook(); h != nil {
+		return h.stand(h.plain.WithContext(ctx))
+	}
 	if ctx == nil || ctx.Done() == nil {
 		return newComm(c.commState, nil)
 	}
@@ -194,6 +224,9 @@ var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 // checkSend reports which argument of a send is wrong.
 func (c *Comm) checkSend(op string, dest, tag int) error {
 	if err := c.usable(op); err != nil {
+		if err == hookedMark {
+			return errHooked
+		}
 		return mpierr.At(err, dest, tag, false)
 	}
 	if dest != ProcNull && (dest < 0 || dest >= c.group.Size) {
@@ -209,6 +242,9 @@ func (c *Comm) checkSend(op string, dest, tag int) error {
 // checkRecv reports which argument of a receive or probe is wrong.
 func (c *Comm) checkRecv(op string, source, tag int) error {
 	if err := c.usable(op); err != nil {
+		if err == hookedMark {
+			return errHooked
+		}
 		return mpierr.At(err, source, tag, true)
 	}
 	if source != ProcNull && source != AnySource && (source < 0 || source >= c.group.Size) {
@@ -246,6 +282,8 @@ func (c *Comm) usable(op string) *Error {
 // unusable is usable of a communicator that is not, or that has a context.
 func (c *Comm) unusable(op string) *Error {
 	switch {
+	case c.hook() != nil:
+		return hookedMark
 	case c == nil || c.commState == nil:
 		return mpierr.New(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
 	case c.freed.Load() && c.group.Context == 0:
@@ -275,8 +313,8 @@ func (c *Comm) intra(op string) *Error {
 		return err
 	}
 	if c.group.Local != nil {
-		return c.opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
-			"called, and no other collective call; use Merge to make a communicator of both groups")
+		return c.opError(op, ErrComm, "this is an intercommunicator, which has no Scan, neighbours, topologies, windows or "+
+			"groups to choose from; use Merge to make a communicator of both groups")
 	}
 	return nil
 }
@@ -289,11 +327,17 @@ func (c *Comm) IsInter() bool { return c != nil && c.commState != nil && c.group
 // whose context has ended continues in the background, because the other ranks depend on it. Free returns at once, also
 // after c's context has ended. It returns ErrComm for a freed communicator, and for the world, which Finalize frees.
 func (c *Comm) Free() error {
+	if h := c.hook(); h != nil {
+		return h.observe(callOf("Free", CallCreate), func(c *Comm) error { return c.Free() })
+	}
 	if err := c.valid("Free"); err != nil {
 		return err
 	}
 	if c.group.Context == 0 {
 		return mpierr.New("Free", ErrComm, "the world is given back by Finalize, not by Free")
+	}
+	if c.alone {
+		return mpierr.New("Free", ErrComm, "self is given back by Finalize, not by Free")
 	}
 	if !c.free() {
 		return c.opError("Free", ErrComm, "the communicator has been freed already")

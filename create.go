@@ -12,8 +12,12 @@ import (
 // Dup makes a communicator of the same ranks in the same order; §7.4.2. Every rank of c calls it. The new communicator
 // has its own messages and its own name. It does not inherit attributes (§7.7), and it inherits the topology (§8.5). If
 // c's context has ended, or ends first, Dup returns the context's error. The other ranks may then make a communicator
-// without this rank, and the call counts as in Barrier.
+// without this rank, and the call counts as in Barrier. Of an intercommunicator, Dup makes another one between the same
+// groups, and every rank of both groups calls it.
 func (c *Comm) Dup() (*Comm, error) {
+	if c.IsInter() {
+		return c.dupInter()
+	}
 	return c.create(plan{kind: agree.MakeDup, members: func() *ranks.Set { return c.group.Members() },
 		finish: func(s *commState) { c.group.Duplicate(&s.group) }})
 }
@@ -32,6 +36,9 @@ type plan struct {
 
 // create makes a communicator in a collective call of c.
 func (c *Comm) create(p plan) (*Comm, error) {
+	if h := c.hook(); h != nil {
+		return h.creates(p.kind.String(), func(c *Comm) (*Comm, error) { return c.create(p) })
+	}
 	if err := c.intra(p.kind.String()); err != nil {
 		return nil, err
 	}
@@ -71,6 +78,7 @@ func (c *Comm) child(kind agree.Creation, id uint32, members *ranks.Set, finish 
 		return nil
 	}
 	s := &commState{}
+	s.self = c.self
 	c.group.Derive(&s.group, members, id)
 	name := fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
 	s.group.SetName(name)
@@ -148,6 +156,9 @@ func (c *Comm) part(op string, g *Group) *Error {
 // time that have a rank in common need different tags.
 func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	const op = "CreateGroup"
+	if h := c.hook(); h != nil {
+		return h.creates(op, func(c *Comm) (*Comm, error) { return c.CreateGroup(g, tag) })
+	}
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
@@ -214,13 +225,19 @@ func (c *Comm) Compare(d *Comm) (Comparison, error) {
 // (rank/8, rank%8, all equal). A message has about 10 bytes for each part among its ranks, and on the way down for each
 // group of them. Without such a rule rank 0 keeps an entry for every rank, the next rank in the tree for half of them,
 // and so on. Other ranks learn only of their own group and of the groups of the ranks below them.
+//
+// Of an intercommunicator, Split makes an intercommunicator for each color, between the ranks of both groups that give
+// it. Every rank of both groups calls Split. A rank whose color no rank of the other group gives gets nil and no error.
 func (c *Comm) Split(color, key int) (*Comm, error) {
-	if err := c.intra("Split"); err != nil {
-		return nil, err
-	}
 	var bad *Error
 	if color < 0 && color != Undefined {
 		bad = mpierr.New("Split", ErrCount, "the color is %d; a color is 0 or more, or Undefined", color)
+	}
+	if c.IsInter() {
+		return c.splitInter(bad, color, key)
+	}
+	if err := c.intra("Split"); err != nil {
+		return nil, err
 	}
 	return c.split(agree.MakeSplit, bad, color, key, nil)
 }

@@ -92,12 +92,14 @@ const graph = `
 	internal/tune                 : pml, collectives, internal/join, internal/coll, internal/ranks, internal/reduce,
 	                                internal/tuned
 	internal/vet                  : collectives, {golang.org/x/tools}
-	internal/standstill           : pml, internal/agree, {github.com/hashicorp/go-hclog}
+	internal/waits                :
+	internal/standstill           : pml, internal/agree, internal/coll, internal/waits, {github.com/hashicorp/go-hclog}
 	internal/door                 : accel
+	internal/report               : {golang.org/x/sys}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
 	                                internal/mpierr, internal/ranks, internal/agree, internal/coll, internal/window,
-	                                internal/meminfo, rma, internal/standstill, internal/door, accel,
-	                                {github.com/hashicorp/go-hclog}
+	                                internal/meminfo, rma, internal/standstill, internal/waits, internal/door,
+	                                internal/report, accel, {github.com/hashicorp/go-hclog}
 	gpu                           : mpi, internal/door, internal/mpierr, accel, accel/cuda, internal/topology,
 	                                internal/cpuset
 
@@ -106,7 +108,8 @@ const graph = `
 	internal/procs                : internal/pmi, internal/reach, {golang.org/x/sys}
 	internal/program              : internal/procs, {golang.org/x/sys}
 	internal/stdio                : internal/frames, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term}
-	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
+	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/waits, internal/frames,
+	                                internal/reach, {golang.org/x/sys},
 	                                internal/bind, internal/procs, internal/program, internal/stdio,
 	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, accel, accel/cuda, internal/bind, internal/procs, internal/program, internal/auth,
@@ -141,6 +144,7 @@ const graph = `
 
 	# Tools.
 	internal/tools/gpucheck       : accel, accel/cuda, {golang.org/x/sys}
+	internal/tools/rdmacheck      : transport/verbs, internal/topology
 	internal/tools/*, internal/lint, internal/guard:
 `
 

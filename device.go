@@ -38,9 +38,14 @@ func modeOf(op door.Op) pml.Mode {
 func (deviceDoor) Type(t reflect.Type) error { return fixedTypeOf(t) }
 
 // Send implements door.Mpi.
-func (deviceDoor) Send(comm any, op door.Op, t reflect.Type, b accel.Buffer, dest, tag int) (any, error) {
+func (d deviceDoor) Send(comm any, op door.Op, t reflect.Type, b accel.Buffer, dest, tag int) (any, error) {
 	c, code := comm.(*Comm), deviceOps[op]|onDevice
 	if err := c.checkDeviceSend(code, t, dest, tag); err != nil {
+		if err == errHooked {
+			return startsDevice(c, code, CallSend, dest, tag, b, func(c *Comm) (any, error) {
+				return d.Send(c, op, t, b, dest, tag)
+			})
+		}
 		return nil, err
 	}
 	if op == door.SendInit || op == door.SsendInit {
@@ -53,9 +58,14 @@ func (deviceDoor) Send(comm any, op door.Op, t reflect.Type, b accel.Buffer, des
 }
 
 // Recv implements door.Mpi.
-func (deviceDoor) Recv(comm any, op door.Op, t reflect.Type, b accel.Buffer, source, tag int) (any, error) {
+func (d deviceDoor) Recv(comm any, op door.Op, t reflect.Type, b accel.Buffer, source, tag int) (any, error) {
 	c, code := comm.(*Comm), deviceOps[op]|onDevice
 	if err := c.checkDeviceRecv(code, t, source, tag); err != nil {
+		if err == errHooked {
+			return startsDevice(c, code, CallRecv, source, tag, b, func(c *Comm) (any, error) {
+				return d.Recv(c, op, t, b, source, tag)
+			})
+		}
 		return nil, err
 	}
 	if op == door.RecvInit {
@@ -72,7 +82,7 @@ func (d deviceDoor) Exchange(comm any, t, u reflect.Type, send accel.Buffer, des
 	source, rtag int,
 ) (sent, received any, err error) {
 	c, code := comm.(*Comm), opSendrecv|onDevice
-	if err := c.checkDeviceSend(code, t, dest, stag); err != nil {
+	if err := c.withoutHooks().checkDeviceSend(code, t, dest, stag); err != nil {
 		return nil, nil, err
 	}
 	if received, err = d.Recv(c, door.Sendrecv, u, recv, source, rtag); err != nil {
@@ -84,10 +94,17 @@ func (d deviceDoor) Exchange(comm any, t, u reflect.Type, send accel.Buffer, des
 }
 
 // Mrecv implements door.Mpi.
-func (deviceDoor) Mrecv(message any, op door.Op, t reflect.Type, b accel.Buffer) (any, error) {
+func (d deviceDoor) Mrecv(message any, op door.Op, t reflect.Type, b accel.Buffer) (any, error) {
 	m, code := message.(*Message), deviceOps[op]|onDevice
 	if m == nil || m.comm == nil {
-		return nil, errNoMessage(code)
+		err := m.missing(code)
+		if err == errHooked {
+			h := m.hooked
+			return startsDevice(h.comm, code, CallRecv, h.plain.source, h.plain.tag, b, func(*Comm) (any, error) {
+				return d.Mrecv(h.plain, op, t, b)
+			})
+		}
+		return nil, err
 	}
 	if err := fixedTypeOf(t); err != nil {
 		return nil, &Error{Op: code.String(), Class: ErrType, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
@@ -126,14 +143,16 @@ func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) err
 func (deviceDoor) MovesHostOnly(commOrMessage any) bool {
 	c, _ := commOrMessage.(*Comm)
 	if m, ok := commOrMessage.(*Message); ok && m != nil {
-		c = m.comm
+		if c = m.comm; m.hooked != nil {
+			c = m.hooked.comm
+		}
 	}
 	return c != nil && c.commState != nil && c.group.Engine != nil && !c.group.Engine.MovesDevices()
 }
 
 // Collect implements door.Mpi.
 func (deviceDoor) Collect(request any, f func(int64, error) error) {
-	r := request.(*Request)
+	r := request.(*Request).withoutHooks()
 	landingsOpen.Add(1)
 	r.comm = &Comm{commState: r.comm.commState, ctx: r.comm.ctx, landing: &landing{collect: f}}
 }
@@ -159,6 +178,27 @@ func (deviceDoor) Forget(d accel.Driver, m accel.Memory) error {
 		failed = append(failed, e.ForgetDevice(m))
 	}
 	return errors.Join(failed...)
+}
+
+// startsDevice is hooked.starts of a call of package gpu.
+func startsDevice(c *Comm, code opCode, kind CallKind, peer, tag int, b accel.Buffer,
+	f func(plain *Comm) (any, error)) (any, error) {
+	call := callWith(code.String(), kind, peer, tag, b.Len)
+	switch code &^ onDevice {
+	case opSendInit, opSsendInit, opRecvInit:
+		call.keep = true
+	}
+	r, err := c.hook().starts(call, func(c *Comm) (*Request, error) {
+		r, err := f(c)
+		if err != nil {
+			return nil, err
+		}
+		return r.(*Request), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func (c *Comm) checkDeviceSend(code opCode, t reflect.Type, dest, tag int) error {

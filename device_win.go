@@ -32,6 +32,20 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 		}
 	}()
 	c := comm.(*Comm)
+	if h := c.hook(); h != nil {
+		w, err := makesWin(h, "gpu.WinCreate", 0, func(c *Comm) (*deviceWin, error) {
+			has.Store(true) // the call on the plain communicator releases
+			w, all, err := deviceDoor{}.WinCreate(c, s, wrong)
+			if told = all; err != nil {
+				return nil, err
+			}
+			return w.(*deviceWin), nil
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return w, told, nil
+	}
 	if err := c.intra(kind.String()); err != nil {
 		return nil, nil, err
 	}
@@ -82,6 +96,9 @@ func classOf(err error) error {
 // WinCheck implements door.Mpi.
 func (deviceDoor) WinCheck(win any, op string, rank int, at int64, n int) error {
 	w := win.(*deviceWin)
+	if w.hooked != nil {
+		return askedWith(w, op, rank, n, func(w *deviceWin) error { return deviceDoor{}.WinCheck(w, op, rank, at, n) })
+	}
 	_, _, err := w.win.Operation(w.ctx, op, rank, at, n)
 	return err
 }
@@ -89,6 +106,11 @@ func (deviceDoor) WinCheck(win any, op string, rank int, at int64, n int) error 
 // WinPut implements door.Mpi.
 func (deviceDoor) WinPut(win any, op string, rank int, at int64, n int, host []byte, b accel.Buffer) error {
 	w := win.(*deviceWin)
+	if w.hooked != nil {
+		return askedWith(w, op, rank, n, func(w *deviceWin) error {
+			return deviceDoor{}.WinPut(w, op, rank, at, n, host, b)
+		})
+	}
 	if b.Len > 0 {
 		engines.uses(w.comm.group.Engine)
 	}
@@ -98,8 +120,24 @@ func (deviceDoor) WinPut(win any, op string, rank int, at int64, n int, host []b
 // WinGet implements door.Mpi.
 func (deviceDoor) WinGet(win any, op string, rank int, at int64, n int, host []byte, b accel.Buffer) error {
 	w := win.(*deviceWin)
+	if w.hooked != nil {
+		return askedWith(w, op, rank, n, func(w *deviceWin) error {
+			return deviceDoor{}.WinGet(w, op, rank, at, n, host, b)
+		})
+	}
 	if b.Len > 0 {
 		engines.uses(w.comm.group.Engine)
 	}
 	return w.win.GetData(w.ctx, op, rank, at, n, window.Data{Host: host, Device: b})
+}
+
+// askedWith calls the hooks around f, an operation of package gpu. w stands for a window, with which f makes it.
+func askedWith(w *deviceWin, op string, rank, n int, f func(w *deviceWin) error) error {
+	kind := CallPut
+	if op == "gpu.Get" {
+		kind = CallGet
+	}
+	h := w.hooked
+	bytes := int64(n) * int64(h.plain.win.ElemSize())
+	return h.at.observe(callWith(op, kind, rank, Undefined, bytes), func(*Comm) error { return f(h.plain) })
 }

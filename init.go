@@ -17,14 +17,18 @@ import (
 	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/standstill"
+	"github.com/gorun-mpi/mpi/internal/waits"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
 // process is what Init made; one per process.
 var process struct {
-	mu    sync.Mutex // held by Init and Finalize, which may take as long as other ranks work
-	world *Comm      // guarded by mu
+	mu     sync.Mutex // held by Init and Finalize, which may take as long as other ranks work
+	world  *Comm      // guarded by mu; without hooks
+	hooks  *hooked    // guarded by mu; nil: the program has no hooks
+	report *reporter  // guarded by mu; nil: no report is asked for
 
 	// Read without mu by what must not wait for them.
 	member    atomic.Pointer[join.Member] // nil before Init
@@ -39,6 +43,12 @@ var process struct {
 type Option func(*options)
 
 type options = join.Options
+
+// hooksOf returns what WithHooks was given, or nil.
+func hooksOf(o options) *Hooks {
+	h, _ := o.Hooks.(*Hooks)
+	return h
+}
 
 // WithLogger sends the library's log to l instead of standard error. The level of l applies, and GORUN_LOG does not.
 func WithLogger(l hclog.Logger) Option { return func(o *options) { o.Log = l } }
@@ -67,7 +77,8 @@ func Init(opts ...Option) (*Comm, error) {
 	case process.world != nil:
 		return nil, mpierr.New("Init", ErrInit, "called twice; use the communicator that the first call returned")
 	}
-	m, err := join.Job(optionsOf(opts))
+	o := optionsOf(opts)
+	m, err := join.Job(o)
 	if err != nil {
 		class := ErrUnavailable
 		if errors.Is(err, transport.ErrNoMemory) {
@@ -77,14 +88,25 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	process.world = worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
 	process.member.Store(m)
+	names := process.world.group.Numbers.Describe
+	m.Answer(func(level int, dump string) []byte {
+		return standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump).Encode()
+	})
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
 	}
-	return process.world, nil
+	hooks := hooksOf(o)
+	if dir := join.Report(o); dir != "" {
+		process.report = newReporter(process.world, dir)
+		hooks = process.report.hooks(hooks)
+	}
+	world := withHooks(process.world, hooks)
+	process.hooks = world.hook()
+	return world, nil
 }
 
 func worldOf(e *pml.Engine, rank, size int, setup *coll.Setup) *Comm {
-	s := &commState{}
+	s := &commState{self: &selfComm{}}
 	s.group.InitWorld(e, rank, size, setup, func(err error) { hear(e, err) })
 	w := newComm(s, nil)
 	if e != nil {
@@ -118,6 +140,16 @@ func Finalize() error {
 	case process.world == nil:
 		return mpierr.New("Finalize", ErrInit, "called before Init")
 	}
+	if r := process.report; r != nil {
+		r.gather()
+	}
+	if h := process.hooks; h != nil {
+		return h.observe(callOf("Finalize", CallOther), func(*Comm) error { return finalize() })
+	}
+	return finalize()
+}
+
+func finalize() error {
 	m := process.member.Load()
 	open, left := process.world.group.Process.Finish(m.Engine.Flush, m.AtEnd)
 	if open > 0 {

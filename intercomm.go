@@ -23,13 +23,18 @@ import (
 // may be for a later call of that rank. Such calls wait until a context ends or the named rank ends, as in other MPI
 // libraries. After 64 calls on one peer that name a rank which cannot be a leader, the other group is no longer told.
 //
-// Point-to-point calls, WithContext, Free and Merge work on an intercommunicator, and so do the collective calls
-// Barrier, Bcast, Gather and Allreduce; §6.2.3. Barrier waits for both groups. Bcast and Gather move data between one
-// rank and the other group: root is mpi.Root at that rank, ProcNull at the other ranks of its group, whose buffers are
-// not used, and that rank's number in the other group. Allreduce gives each group the combination of the other group's
-// contributions. Other collective calls are ErrComm.
+// Point-to-point calls, WithContext, Free, Dup, Split and Merge work on an intercommunicator, and so do the collective
+// calls except Scan, Exscan and those among neighbours, which are ErrComm; §6.2.3. Barrier waits for both groups. Calls
+// with a root move data between one rank and the other group: root is mpi.Root at that rank, ProcNull at the other
+// ranks of its group, whose buffers are not used, and that rank's number in the other group. In the other calls each
+// group gets what the other group gives, and there is a block for each remote rank; lengths may differ between the two
+// directions. ReduceScatter and ReduceScatterBlock combine the vectors of one group, and divide the result among the
+// ranks of the other group: send is as long as the parts of the own group together. No call is in place.
 func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error) {
 	const op = "Intercomm"
+	if h := c.hook(); h != nil {
+		return h.creates(op, func(c *Comm) (*Comm, error) { return c.Intercomm(leader, peer.withoutHooks(), remote, tag) })
+	}
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
@@ -88,26 +93,91 @@ func (c *Comm) checkBridge(op string, remote, tag int, local *ranks.Set) *Error 
 // is lower in the world comes first.
 func (c *Comm) Merge(high bool) (*Comm, error) {
 	const op = "Merge"
+	if h := c.hook(); h != nil {
+		return h.creates(op, func(c *Comm) (*Comm, error) { return c.Merge(high) })
+	}
 	if err := c.valid(op); err != nil {
 		return nil, err
 	}
 	if c.group.Local == nil {
 		return nil, c.opError(op, ErrComm, "this is no intercommunicator; its ranks are in one group already")
 	}
-	b := &agree.Bridge{C: &c.group.Group, Remote: c.group.Peers.At(0), High: high}
-	if c.group.Rank == 0 {
-		b.Over = &c.group.Group
-	}
-	return c.createOfBoth(b, agree.MakeMerge, fmt.Append(nil, high), func(_ *agree.Exchange, number uint64,
+	b := c.bridge()
+	b.High = high
+	return c.createOfBoth(b, agree.MakeMerge, fmt.Append(nil, high), func(m *agree.Exchange, number uint64,
 		no *agree.Veto) *agree.Veto {
-		b.Tag = int32(number % MaxTag) // what a call has left behind that failed is not for the next one
-		return no
+		return compareKinds(b, m, number, no, nil)
 	}, func(id uint32) *Comm {
 		first, second := c.group.Local, c.group.Peers
 		if b.High && !b.FarHigh || b.High == b.FarHigh && first.At(0) > second.At(0) {
 			first, second = second, first
 		}
 		return c.child(agree.MakeMerge, id, ranks.Of(slices.Concat(first.Runs, second.Runs)...), nil)
+	})
+}
+
+// bridge is between the groups of the intercommunicator c, whose first ranks are the leaders.
+func (c *Comm) bridge() *agree.Bridge {
+	b := &agree.Bridge{C: &c.group.Group, Remote: c.group.Peers.At(0)}
+	if c.group.Rank == 0 {
+		b.Over = &c.group.Group
+	}
+	return b
+}
+
+// compareKinds is the first round of each call that makes a communicator of an intercommunicator, in which ranks of one
+// group that call different ones hear of that. payload is Split's.
+func compareKinds(b *agree.Bridge, m *agree.Exchange, number uint64, no *agree.Veto,
+	payload agree.Payload,
+) *agree.Veto {
+	b.Tag = int32(number % MaxTag) // what a call has left behind that failed is not for the next one
+	_, no = m.Round(0, nil, no, payload)
+	return no
+}
+
+// dupInter is Dup of an intercommunicator.
+func (c *Comm) dupInter() (*Comm, error) {
+	if err := c.valid("Dup"); err != nil {
+		return nil, err
+	}
+	b := c.bridge()
+	return c.createOfBoth(b, agree.MakeDup, nil, func(m *agree.Exchange, number uint64, no *agree.Veto) *agree.Veto {
+		return compareKinds(b, m, number, no, nil)
+	}, func(id uint32) *Comm {
+		d := c.child(agree.MakeDup, id, c.group.Local, nil)
+		d.group.Join(c.group.Local, c.group.Peers)
+		return d
+	})
+}
+
+// splitInter is Split of an intercommunicator. Each group finds out which of its ranks have one color, and the leaders
+// tell each other. All new communicators have one number, since they have no rank in common.
+func (c *Comm) splitInter(bad *Error, color, key int) (*Comm, error) {
+	if err := c.valid("Split"); err != nil {
+		return nil, err
+	}
+	b, s := c.bridge(), agree.NewSplit(&c.group.Group, color, key)
+	var far *ranks.Set // the ranks of the other group that give this rank's color
+	b.TakeNote = func(table []byte) (ok bool) {
+		far, ok = agree.ReadTable(table, int64(color), c.group.Peers, c.group.Engine.Size())
+		return ok
+	}
+	return c.createOfBoth(b, agree.MakeSplit, nil, func(m *agree.Exchange, number uint64, no *agree.Veto) *agree.Veto {
+		if no == nil {
+			no = m.Refuse(bad)
+		}
+		if no = compareKinds(b, m, number, no, s); no == nil && c.group.Rank == 0 {
+			b.Note = s.Table()
+		}
+		return no
+	}, func(id uint32) *Comm {
+		if color == Undefined || far == nil {
+			c.group.Numbers.Release(id, nil) // other ranks have the number
+			return nil
+		}
+		d := c.child(agree.MakeSplit, id, s.Members, nil)
+		d.group.Join(s.Members, far)
+		return d
 	})
 }
 

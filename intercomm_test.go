@@ -51,8 +51,8 @@ func TestIntercomm(t *testing.T) {
 				}
 				must(WaitAll(rs...))
 				is(Send(inter, []int{1}, far, 0), ErrRank)
-				is(Allgather(inter, []int{1}, make([]int, far)), ErrComm)
-				is(second(inter.Dup()), ErrComm)
+				is(Scan(inter, []int{1}, make([]int, 1), Sum), ErrComm)
+				is(second(inter.SplitShared(0)), ErrComm)
 				is(second(half.Merge(true)), ErrComm)
 
 				all := ok(inter.Merge(odd == 0)) // the odd ranks first
@@ -75,6 +75,106 @@ func TestIntercomm(t *testing.T) {
 				ring(half, odd)
 			})
 		}
+	})
+}
+
+// §7.4.2: Dup of an intercommunicator is between the same groups, and has messages of its own.
+func TestIntercommDup(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(5, func(w *Comm) {
+			half, inter := halves(w, 3)
+			dup := ok(inter.Dup())
+			same(ok(dup.Compare(inter)), Congruent)
+			same([2]int{dup.Rank(), dup.RemoteSize()}, [2]int{inter.Rank(), inter.RemoteSize()})
+			first, last := ok(Isend(inter, []int{1}, 0, 7)), ok(Isend(dup, []int{2}, 0, 7))
+			if w.Rank() > 2 { // the ranks 0 of the two groups
+				for range dup.RemoteSize() {
+					buf := []int{0}
+					ok(Recv(dup, buf, AnySource, 7))
+					same(buf[0], 2)
+					ok(Recv(inter, buf, AnySource, 7))
+					same(buf[0], 1)
+				}
+			}
+			must(WaitAll(first, last))
+			must(inter.Free())
+			acrossGroups[int64](w, half, dup, 3)
+			is(second(inter.Dup()), ErrComm)
+		})
+	})
+}
+
+// §7.4.2: Split of an intercommunicator makes one for each color that both groups have, ordered by key at both sides.
+func TestIntercommSplit(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		for _, n := range []int{2, 5, 6} {
+			run(n, func(w *Comm) {
+				_, inter := halves(w, 3)
+				for color, colorOf := range []func(world int) int{
+					func(int) int { return 4 },
+					func(world int) int { return world / 2 % 2 },
+					func(world int) int { return []int{7, Undefined}[min(1, world/4)] },
+					func(world int) int { return world % 2 }, // in one group only
+					func(world int) int { return Undefined },
+				} {
+					part, err := inter.Split(colorOf(w.Rank()), w.Rank())
+					must(err)
+					side := func(parity int) (ranks []int) { // of this rank's color, by key
+						for r := range n {
+							if r%2 == parity && colorOf(r) == colorOf(w.Rank()) && colorOf(r) != Undefined {
+								ranks = append(ranks, r)
+							}
+						}
+						return ranks
+					}
+					own, far := side(w.Rank()%2), side(1-w.Rank()%2)
+					if len(own) == 0 || len(far) == 0 {
+						check(part == nil, "coloring %d gives %v", color, part)
+						continue
+					}
+					check(part.IsInter(), "coloring %d gives %v", color, part)
+					inWorld := func(g *Group) []int { return ok(g.Translate(upTo(g.Size()), w.Group())) }
+					check(slices.Equal(inWorld(part.Group()), own), "coloring %d: this side is %v", color, inWorld(part.Group()))
+					check(slices.Equal(inWorld(part.RemoteGroup()), far), "coloring %d: the other side is %v", color,
+						inWorld(part.RemoteGroup()))
+					sum := []int{0}
+					must(Allreduce(part, []int{w.Rank()}, sum, Sum))
+					for _, r := range far {
+						sum[0] -= r
+					}
+					same(sum[0], 0)
+					must(part.Free())
+				}
+			})
+		}
+	})
+}
+
+// A wrong color of one rank, and calls of one group that differ, are errors at all ranks of both groups.
+func TestIntercommSplitMistakes(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(5, func(w *Comm) {
+			half, inter := halves(w, 3)
+			color := 1
+			if w.Rank() == 2 {
+				color = -5
+			}
+			is(second(inter.Split(color, 0)), ErrCount)
+			var err error
+			if w.Rank() == 2 {
+				_, err = inter.Dup()
+			} else {
+				_, err = inter.Split(1, 0)
+			}
+			is(err, ErrComm)
+			if w.Rank()%2 == 0 {
+				_, err = inter.Merge(false)
+			} else {
+				_, err = inter.Dup()
+			}
+			check(err != nil, "one group has called Merge, and the other one Dup")
+			acrossGroups[int64](w, half, ok(inter.Split(0, 0)), 3)
+		})
 	})
 }
 

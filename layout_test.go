@@ -363,3 +363,123 @@ func TestLayoutCancelled(t *testing.T) {
 		})
 	})
 }
+
+// §3.10, §5.1.11: each rank of a ring sends a column, and receives into another one, of which the gaps do not change.
+func TestSendrecvLayout(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		for _, rows := range []int{1, 3, 5000} {
+			run(3, func(w *Comm) {
+				me, n := w.Rank(), w.Size()
+				right, left := (me+1)%n, (me+n-1)%n
+				from, into := cells(me, rows, 3), cells(9, rows, 2)
+				st := ok(SendrecvLayout(w, from, column(rows, 3, 1), right, 7, into, column(rows, 2, 0), left, 7))
+				same(st, Status{Source: left, Tag: 7, Bytes: int64(8 * rows)})
+				want := cells(9, rows, 2)
+				for r := range rows {
+					want[2*r] = 1e6*float64(left) + 1000*float64(r) + 1
+				}
+				equal("from the left", into, want)
+				one := Contiguous(3*rows, Of[float64]())
+				got := make([]float64, 3*rows)
+				ok(SendrecvLayout(w, from, one, me, 8, got, one, me, 8))
+				equal("to itself", got, from)
+				same(ok(SendrecvLayout(w, from, one, ProcNull, 8, got, one, ProcNull, 8)), nullStatus)
+				if me == 0 {
+					same(ok(SendrecvLayout(w, from, one, 1, 9, got, one, ProcNull, 9)), nullStatus)
+				} else if me == 1 {
+					same(ok(SendrecvLayout(w, from, one, ProcNull, 9, got, one, 0, 9)).Source, 0)
+					equal("half a call", got, cells(0, rows, 3))
+				}
+				is(second(SendrecvLayout(w, from, one, 5, 0, got, one, 0, 0)), ErrRank)
+				err := second(SendrecvLayout(w, from, one, 0, 0, got[:1], one, 0, 0))
+				is(err, ErrCount)
+				check(strings.Contains(err.Error(), "SendrecvLayout"), "%v", err)
+				short := Contiguous(3*rows-1, Of[float64]())
+				err = second(SendrecvLayout(w, from, one, me, 8, got, short, me, 8))
+				is(err, ErrTruncate)
+				check(strings.Contains(err.Error(), "SendrecvLayout"), "%v", err)
+			})
+		}
+	})
+}
+
+// A receive whose send cannot be made is not left behind.
+func TestSendrecvLayoutToAFailedRank(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	over(t)(2, func(w *Comm) {
+		one := Contiguous(4, Of[float64]())
+		is(second(SendrecvLayout(w.WithContext(ctx), cells(0, 1, 4), one, 1-w.Rank(), 1, cells(0, 1, 4), one, 1-w.Rank(),
+			1)), context.Canceled)
+	})
+}
+
+// §3.9: a persistent request with a layout sends what is in its elements at each Start, and brings each message to its
+// elements, whichever call collects it. The gaps do not change.
+func TestPersistentLayoutMessages(t *testing.T) {
+	collect := []func(rs ...*Request) error{
+		WaitAll,
+		func(rs ...*Request) error {
+			for _, r := range rs {
+				ok(r.Wait())
+			}
+			return nil
+		},
+		func(rs ...*Request) error {
+			for range rs {
+				_, _, err := WaitAny(rs...)
+				must(err)
+			}
+			return nil
+		},
+		func(rs ...*Request) error {
+			for done := false; !done; {
+				done = ok(TestAll(rs...))
+			}
+			return nil
+		},
+	}
+	open := landingsOpen.Load()
+	everyTransport(t, func(t *testing.T, run runner) {
+		for _, rows := range []int{1, 4, 5000} {
+			run(2, func(w *Comm) {
+				peer := 1 - w.Rank()
+				from, into := make([]float64, 3*rows), cells(9, rows, 2)
+				plain := make([]float64, rows)
+				out := ok(SendLayoutInit(w, from, column(rows, 3, 1), peer, 7))
+				in := ok(RecvLayoutInit(w, into, column(rows, 2, 0), peer, 7))
+				run := ok(RecvLayoutInit(w, plain, Contiguous(rows, Of[float64]()), peer, 8))
+				same(ok(in.Wait()).Bytes, 0) // not started
+				for turn, wait := range collect {
+					copy(from, cells(w.Rank()+turn, rows, 3))
+					must(StartAll(in, out, run))
+					is(in.Start(), ErrRequest)
+					is(out.Start(), ErrRequest)
+					must(Send(w, plain[:0], peer, 8))
+					must(wait(in, out, run))
+					want := cells(9, rows, 2)
+					for r := range rows {
+						want[2*r] = 1e6*float64(peer+turn) + 1000*float64(r) + 1
+					}
+					equal("received", into, want)
+				}
+				same(ok(in.Wait()).Bytes, 0)
+				must(WaitAll(in, out))
+				equal("after a Wait for nothing", into[:1], []float64{1e6*float64(peer+len(collect)-1) + 1})
+				for _, r := range []*Request{in, out, run} {
+					must(r.Free())
+				}
+				for _, r := range []*Request{ok(SendLayoutInit(w, from, column(rows, 3, 1), ProcNull, 7)),
+					ok(RecvLayoutInit(w, into, column(rows, 2, 0), ProcNull, 7))} {
+					must(r.Start())
+					same(ok(r.Wait()), nullStatus)
+				}
+				is(second(SendLayoutInit(w, from[:1], column(rows, 3, 1), peer, 7)), ErrCount)
+				is(second(RecvLayoutInit(w, into, Vector(2, 2, 1, Of[float64]()), peer, 7)), ErrType)
+			})
+		}
+	})
+	if n := landingsOpen.Load() - open; n != 0 {
+		t.Errorf("%d results are to be unpacked, and all have been collected", n)
+	}
+}

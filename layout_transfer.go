@@ -19,23 +19,38 @@ import (
 // slice.
 func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 	if err := checkSendLayout(c, "SendLayout", base, l, dest, tag); err != nil || dest == ProcNull {
+		if err == errHooked {
+			return c.hook().sends("SendLayout", dest, tag, l.Size(), func(c *Comm) error {
+				return SendLayout(c, base, l, dest, tag)
+			})
+		}
 		return err
 	}
-	if r := c.sendPieces(l.is, bytesOf(base), dest, tag); r != nil {
+	return c.group.Wrap("SendLayout", dest, tag, c.sendLayout(bytesOf(base), l, dest, tag))
+}
+
+// sendLayout is SendLayout with arguments that are right.
+func (c *Comm) sendLayout(base []byte, l Layout, dest, tag int) error {
+	if r := c.sendPieces(l.is, base, dest, tag); r != nil {
 		_, err := r.Wait()
-		return c.group.Wrap("SendLayout", dest, tag, err)
+		return err
 	}
-	payload, spare := l.is.outgoing(bytesOf(base))
+	payload, spare := l.is.outgoing(base)
 	err := c.group.Engine.Send(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), payload, pml.Standard)
 	if err == nil {
 		useAgain(spare)
 	}
-	return c.group.Wrap("SendLayout", dest, tag, err)
+	return err
 }
 
 // IsendLayout starts a SendLayout; §3.7.2. base belongs to the library until the request is done.
 func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, error) {
 	if err := checkSendLayout(c, "IsendLayout", base, l, dest, tag); err != nil {
+		if err == errHooked {
+			return c.hook().starts(callWith("IsendLayout", CallSend, dest, tag, l.Size()), func(c *Comm) (*Request, error) {
+				return IsendLayout(c, base, l, dest, tag)
+			})
+		}
 		return nil, err
 	}
 	if dest == ProcNull {
@@ -53,6 +68,11 @@ func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, e
 // elements. A layout that names an element twice is ErrType.
 func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, error) {
 	if err := checkRecvLayout(c, "RecvLayout", base, l, source, tag); err != nil || source == ProcNull {
+		if err == errHooked {
+			return c.hook().receives(callWith("RecvLayout", CallRecv, source, tag, l.Size()), func(c *Comm) (Status, error) {
+				return RecvLayout(c, base, l, source, tag)
+			})
+		}
 		return nullStatus, err
 	}
 	buf, later := l.is.incoming(bytesOf(base))
@@ -74,19 +94,121 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 // returned the result.
 func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request, error) {
 	if err := checkRecvLayout(c, "IrecvLayout", base, l, source, tag); err != nil {
+		if err == errHooked {
+			return c.hook().starts(callWith("IrecvLayout", CallRecv, source, tag, l.Size()), func(c *Comm) (*Request, error) {
+				return IrecvLayout(c, base, l, source, tag)
+			})
+		}
 		return nil, err
 	}
 	if source == ProcNull {
 		return c.nullRequest(opIrecvLayout, AnyTag), nil
 	}
-	buf, later := l.is.incoming(bytesOf(base))
+	return c.irecvLayout(opIrecvLayout, bytesOf(base), l, source, tag), nil
+}
+
+// irecvLayout is IrecvLayout, of the call op, with arguments that are right.
+func (c *Comm) irecvLayout(op opCode, base []byte, l Layout, source, tag int) *Request {
+	buf, later := l.is.incoming(base)
 	if later == nil {
-		return c.request(opIrecvLayout, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context,
-			c.group.ToWorld(source), int32(tag), buf)), nil
+		return c.request(op, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
+			int32(tag), buf))
 	}
 	c = &Comm{commState: c.commState, ctx: c.ctx, landing: later}
-	return c.request(opIrecvLayout, source, tag,
-		c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later)), nil
+	return c.request(op, source, tag,
+		c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later))
+}
+
+// SendrecvLayout is Sendrecv of the elements that from names in send, into the elements that into names in recv; §3.10,
+// §5.1.11. The two have no element in common.
+func SendrecvLayout[S, R any](c *Comm, send []S, from Layout, dest, stag int, recv []R, into Layout, source, rtag int) (
+	Status, error,
+) {
+	op := opSendrecvLayout.String()
+	if err := checkSendLayout(c, op, send, from, dest, stag); err != nil {
+		if err == errHooked {
+			call := sendrecvCall(opSendrecvLayout, from.Size(), dest, stag, into.Size(), source, rtag)
+			return c.hook().receives(call, func(c *Comm) (Status, error) {
+				return SendrecvLayout(c, send, from, dest, stag, recv, into, source, rtag)
+			})
+		}
+		return Status{}, err
+	}
+	if err := checkRecvLayout(c, op, recv, into, source, rtag); err != nil {
+		return Status{}, err
+	}
+	received := (*Request)(nil) // posted first: the ranks of a ring may all send before one of them receives
+	if source != ProcNull {
+		received = c.irecvLayout(opSendrecvLayout, bytesOf(recv), into, source, rtag)
+	}
+	if dest != ProcNull {
+		if err := c.sendLayout(bytesOf(send), from, dest, stag); err != nil {
+			if received != nil {
+				received.Cancel()
+				received.Wait()
+			}
+			return Status{}, c.group.Wrap(op, dest, stag, err)
+		}
+	}
+	if received == nil {
+		return nullStatus, nil
+	}
+	return received.Wait()
+}
+
+// SendLayoutInit is SendInit of the elements that l names in base; §3.9, §5.1.11. A layout with gaps is packed by
+// Start.
+func SendLayoutInit[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, error) {
+	if err := checkSendLayout(c, opSendLayoutInit.String(), base, l, dest, tag); err != nil {
+		if err == errHooked {
+			call := preparing("SendLayoutInit", CallSend, dest, tag, l.Size())
+			return c.hook().starts(call, func(c *Comm) (*Request, error) {
+				return SendLayoutInit(c, base, l, dest, tag)
+			})
+		}
+		return nil, err
+	}
+	buf, one := l.is.run(bytesOf(base))
+	if !one {
+		buf = make([]byte, l.Size())
+	}
+	p := c.group.Engine.PrepareSend(c.ctx, c.group.Context, max(c.group.ToWorld(dest), 0), int32(tag), buf, pml.Standard)
+	k := &landing{layout: l.is, base: bytesOf(base), packed: buf, persistent: true, sends: true}
+	return c.persistentLayout(opSendLayoutInit, dest, tag, p, k, !one), nil
+}
+
+// RecvLayoutInit is RecvInit into the elements that l names in base; §3.9, §5.1.11. base belongs to the library from
+// Start until Wait, or a Test… that reports done, has returned the result.
+func RecvLayoutInit[T any](c *Comm, base []T, l Layout, source, tag int) (*Request, error) {
+	if err := checkRecvLayout(c, opRecvLayoutInit.String(), base, l, source, tag); err != nil {
+		if err == errHooked {
+			call := preparing("RecvLayoutInit", CallRecv, source, tag, l.Size())
+			return c.hook().starts(call, func(c *Comm) (*Request, error) {
+				return RecvLayoutInit(c, base, l, source, tag)
+			})
+		}
+		return nil, err
+	}
+	buf, one := l.is.run(bytesOf(base))
+	if !one {
+		buf = make([]byte, l.Size())
+	}
+	p := c.group.Engine.PrepareRecv(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf)
+	k := &landing{layout: l.is, base: bytesOf(base), packed: buf, persistent: true}
+	return c.persistentLayout(opRecvLayoutInit, source, tag, p, k, !one), nil
+}
+
+// persistentLayout returns the persistent request that p is. k brings its data to the memory that p uses, or from
+// there.
+func (c *Comm) persistentLayout(op opCode, peer, tag int, p *pml.Request, k *landing, gaps bool) *Request {
+	if !gaps || peer == ProcNull {
+		r := c.request(op, peer, tag, p)
+		r.null = peer == ProcNull
+		return r
+	}
+	r := (&Comm{commState: c.commState, ctx: c.ctx, landing: k}).request(op, peer, tag, p)
+	r.start = func() error { return k.startPersistent(p) }
+	return r
 }
 
 // Pack appends the bytes of a message with layout l in base to dst, and returns the result; §5.2.
@@ -248,6 +370,28 @@ type landing struct {
 	done         int64 // bytes, from the beginning, that are in base and not in packed; the engine's, as packed
 
 	collect func(int64, error) error // not nil: there is no layout, and this gets the call's result; see door.Mpi
+
+	// Of a persistent request, which has its landing for ever. sends: it sends what is packed. underWay: it has been
+	// started, and its result has not been collected.
+	persistent, sends, underWay bool
+}
+
+// startPersistent starts the persistent request p, which has the landing.
+func (l *landing) startPersistent(p *pml.Request) error {
+	if l.underWay {
+		return p.Start() // which says so
+	}
+	if l.sends {
+		l.layout.PackAll(l.packed, l.base)
+	}
+	l.underWay = true
+	landingsOpen.Add(1)
+	err := p.Start()
+	if err != nil {
+		l.underWay = false
+		landingsOpen.Add(-1)
+	}
+	return err
 }
 
 // Unpack implements pml.Unpacker: what follows on the part before goes straight to base.
@@ -265,10 +409,17 @@ var landingsOpen atomic.Int64
 
 // land unpacks what has been received. The result of a request is collected once.
 func (l *landing) land(st pml.Status) {
-	if l == nil {
+	if l == nil || l.persistent && !l.underWay {
 		return
 	}
 	landingsOpen.Add(-1)
+	if l.persistent {
+		if l.underWay = false; !l.sends {
+			n := min(st.Bytes, int64(len(l.packed)))
+			l.layout.mustMove(l.layout.Type.Unpack(l.packed[:n], l.base, 0, 0))
+		}
+		return
+	}
 	if n := min(st.Bytes, int64(len(l.packed))); n > l.done {
 		l.layout.mustMove(l.layout.Type.Unpack(l.packed[l.done:n], l.base, 0, l.done))
 	}

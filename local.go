@@ -43,7 +43,8 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	looker := standstill.New(engines, o.Log)
 	for rank, e := range engines {
 		wg.Go(func() {
-			looker.Enter(rank)
+			world := worldOf(e, rank, n, coll.NewSetup(e, coll.Settings(how)))
+			looker.Enter(rank, world.group.Numbers.Describe)
 			err := error(mpierr.New("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as "+
 				"by t.FailNow); a rank returns an error"))
 			defer func() {
@@ -54,7 +55,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 				others := slices.Concat(engines[:rank], engines[rank+1:])
 				pml.FailAll(others, mpierr.New("", ErrAborted, "rank %d has failed", rank))
 			}()
-			err = runRank(worldOf(e, rank, n, coll.NewSetup(e, coll.Settings(how))), body, bodies.Done, last)
+			err = runRank(world, o, body, bodies.Done, last)
 		})
 	}
 	wg.Wait()
@@ -67,14 +68,32 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 }
 
 // runRank is one rank. It calls returned when body has, and last is closed when all bodies have.
-func runRank(w *Comm, body func(world *Comm) error, returned func(), last <-chan struct{}) error {
+func runRank(w *Comm, o options, body func(world *Comm) error, returned func(), last <-chan struct{}) error {
+	hooks := hooksOf(o)
+	var r *reporter
+	if dir := join.Report(o); dir != "" {
+		r = newReporter(w, dir)
+		hooks = r.hooks(hooks)
+	}
+	world := withHooks(w, hooks)
 	err := func() error {
 		defer returned()
-		return protect(func() error { return body(w) })
+		return protect(func() error { return body(world) })
 	}()
 	if err != nil {
 		return err
 	}
+	if r != nil {
+		r.gather()
+	}
+	if h := world.hook(); h != nil {
+		return h.observe(callOf("Finalize", CallOther), func(w *Comm) error { return endRank(w, last) })
+	}
+	return endRank(w, last)
+}
+
+// endRank is the Finalize of a rank of RunLocal.
+func endRank(w *Comm, last <-chan struct{}) error {
 	switch open, err := w.group.Process.Finish(w.group.Engine.Flush, func() <-chan struct{} { return last }); {
 	case err != nil:
 		return mpierr.New("RunLocal", ErrRequest, "%w", err)

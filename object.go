@@ -26,17 +26,29 @@ func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 // than Send, and has no counterpart in the standard. A value that gob cannot encode is ErrType.
 func SendObject(c *Comm, v any, dest, tag int) error {
 	if err := c.checkSend("SendObject", dest, tag); err != nil || dest == ProcNull {
+		if err == errHooked {
+			return c.hook().sendsObject(v, dest, tag)
+		}
 		return err
 	}
+	b, err := encodeObject(c, v, dest, tag)
+	if err != nil {
+		return err
+	}
+	return send(c, "SendObject", b, dest, tag, 0)
+}
+
+// encodeObject returns what SendObject sends.
+func encodeObject(c *Comm, v any, dest, tag int) ([]byte, error) {
 	if p := reflect.ValueOf(v); p.Kind() == reflect.Pointer && p.IsNil() {
-		return &Error{Op: "SendObject", Class: ErrType, Comm: c.Name(), Peer: dest, Tag: tag,
+		return nil, &Error{Op: "SendObject", Class: ErrType, Comm: c.Name(), Peer: dest, Tag: tag,
 			Err: fmt.Errorf("the value is a nil %T", v)} // gob panics
 	}
 	var b bytes.Buffer
 	if err := gob.NewEncoder(&b).Encode(v); err != nil {
-		return &Error{Op: "SendObject", Class: ErrType, Comm: c.Name(), Peer: dest, Tag: tag, Err: err}
+		return nil, &Error{Op: "SendObject", Class: ErrType, Comm: c.Name(), Peer: dest, Tag: tag, Err: err}
 	}
-	return send(c, "SendObject", b.Bytes(), dest, tag, 0)
+	return b.Bytes(), nil
 }
 
 // RecvObject receives a value of SendObject. It consumes a message that does not decode into a T, and returns ErrType.
@@ -44,6 +56,14 @@ func SendObject(c *Comm, v any, dest, tag int) error {
 func RecvObject[T any](c *Comm, source, tag int) (T, Status, error) {
 	var v T
 	if err := c.checkRecv("RecvObject", source, tag); err != nil || source == ProcNull {
+		if err == errHooked {
+			call := callWith("RecvObject", CallRecv, source, tag, 0)
+			st, err := c.hook().receives(call, func(c *Comm) (st Status, err error) {
+				v, st, err = RecvObject[T](c, source, tag)
+				return st, err
+			})
+			return v, st, err
+		}
 		return v, nullStatus, err
 	}
 	b, st, err := RecvAlloc[byte](c, source, tag)

@@ -20,6 +20,11 @@ func RsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 
 // BsendInit is SendInit in buffered mode: Start copies buf; §3.9.
 func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
+	if h := c.hook(); h != nil {
+		return h.starts(preparing("BsendInit", CallSend, dest, tag, bytesIn(buf)), func(c *Comm) (*Request, error) {
+			return BsendInit(c, buf, dest, tag)
+		})
+	}
 	r, err := sendInit(c, opBsendInit, buf, dest, tag, pml.Standard)
 	if err == nil && dest != ProcNull {
 		r.start = func() error {
@@ -31,6 +36,12 @@ func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 
 func sendInit[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
 	if err := checkSend[T](c, op.String(), dest, tag); err != nil {
+		if err == errHooked {
+			call := preparing(op.String(), CallSend, dest, tag, bytesIn(buf))
+			return c.hook().starts(call, func(c *Comm) (*Request, error) {
+				return sendInit(c, op, buf, dest, tag, mode)
+			})
+		}
 		return nil, err
 	}
 	r := c.request(op, dest, tag, c.group.Engine.PrepareSend(c.ctx, c.group.Context, max(c.group.ToWorld(dest), 0),
@@ -43,6 +54,12 @@ func sendInit[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) 
 // and tag AnyTag. A message longer than buf completes it with ErrTruncate.
 func RecvInit[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	if err := checkRecv[T](c, "RecvInit", source, tag); err != nil {
+		if err == errHooked {
+			call := preparing("RecvInit", CallRecv, source, tag, bytesIn(buf))
+			return c.hook().starts(call, func(c *Comm) (*Request, error) {
+				return RecvInit(c, buf, source, tag)
+			})
+		}
 		return nil, err
 	}
 	r := c.request(opRecvInit, source, tag, c.group.Engine.PrepareRecv(c.ctx, c.group.Context, c.group.ToWorld(source),

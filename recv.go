@@ -19,16 +19,28 @@ func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
 		return c.status(st), c.group.Wrap("Recv", source, tag, err)
 	}
 	if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
+		if err == errHooked {
+			return recvHooked(c, buf, source, tag)
+		}
 		return nullStatus, err
 	}
 	st, err := c.group.Engine.Recv(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), bytesOf(buf))
 	return c.status(st), c.group.Wrap("Recv", source, tag, err)
 }
 
+func recvHooked[T any](c *Comm, buf []T, source, tag int) (Status, error) {
+	return c.hook().receives(callWith("Recv", CallRecv, source, tag, bytesIn(buf)), func(c *Comm) (Status, error) {
+		return Recv(c, buf, source, tag)
+	})
+}
+
 // RecvAlloc is Recv into a new slice of the message's length; §3.2.4. It consumes a message that is not a whole number
 // of T, and returns ErrType.
 func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
 	if err := checkRecv[T](c, "RecvAlloc", source, tag); err != nil || source == ProcNull {
+		if err == errHooked {
+			return recvAllocHooked[T](c, source, tag)
+		}
 		return nil, nullStatus, err
 	}
 	m, st, err := mprobe(c, "RecvAlloc", source, tag)
@@ -45,6 +57,14 @@ func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
 	}
 	buf := make([]T, n)
 	st, err = Mrecv(m, buf)
+	return buf, st, err
+}
+
+func recvAllocHooked[T any](c *Comm, source, tag int) (buf []T, st Status, err error) {
+	st, err = c.hook().receives(callWith("RecvAlloc", CallRecv, source, tag, 0), func(c *Comm) (st Status, err error) {
+		buf, st, err = RecvAlloc[T](c, source, tag)
+		return st, err
+	})
 	return buf, st, err
 }
 
@@ -71,6 +91,9 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 		return c.request(opIrecv, source, tag, p), nil
 	}
 	if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
+		if err == errHooked {
+			return irecvHooked(c, buf, source, tag)
+		}
 		return nil, err
 	}
 	if source == ProcNull {
@@ -78,6 +101,12 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	}
 	return c.request(opIrecv, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
 		int32(tag), bytesOf(buf))), nil
+}
+
+func irecvHooked[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
+	return c.hook().starts(callWith("Irecv", CallRecv, source, tag, bytesIn(buf)), func(c *Comm) (*Request, error) {
+		return Irecv(c, buf, source, tag)
+	})
 }
 
 // Sendrecv sends one message to dest and receives another from source, which may be the same rank; §3.10. Ranks that
@@ -93,6 +122,9 @@ func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Sta
 
 func sendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
 	if dest == ProcNull {
+		if c.hook() != nil {
+			return sendrecvHooked(c, op, send, dest, stag, recv, source, rtag)
+		}
 		r, err := isendrecv(c, op, send, dest, stag, recv, source, rtag)
 		if err != nil {
 			return Status{}, err
@@ -100,6 +132,9 @@ func sendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, 
 		return r.Wait()
 	}
 	if err := checkSendrecv[S, R](c, op.String(), dest, stag, source, rtag); err != nil {
+		if err == errHooked {
+			return sendrecvHooked(c, op, send, dest, stag, recv, source, rtag)
+		}
 		return Status{}, err
 	}
 	if source == ProcNull {
@@ -113,6 +148,14 @@ func sendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, 
 		err = c.group.Wrap(op.String(), source, rtag, err)
 	}
 	return c.status(st), err
+}
+
+func sendrecvHooked[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, source, rtag int) (Status,
+	error) {
+	call := sendrecvCall(op, bytesIn(send), dest, stag, bytesIn(recv), source, rtag)
+	return c.hook().receives(call, func(c *Comm) (Status, error) {
+		return sendrecv(c, op, send, dest, stag, recv, source, rtag)
+	})
 }
 
 // checkSendrecv reports which argument is wrong.
@@ -132,6 +175,12 @@ func Isendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rt
 
 func isendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
 	if err := checkSendrecv[S, R](c, op.String(), dest, stag, source, rtag); err != nil {
+		if err == errHooked {
+			call := sendrecvCall(op, bytesIn(send), dest, stag, bytesIn(recv), source, rtag)
+			return c.hook().starts(call, func(c *Comm) (*Request, error) {
+				return isendrecv(c, op, send, dest, stag, recv, source, rtag)
+			})
+		}
 		return nil, err
 	}
 	switch {

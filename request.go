@@ -54,6 +54,9 @@ const (
 	opRecvInit
 	opIsendLayout
 	opIrecvLayout
+	opSendrecvLayout
+	opSendLayoutInit
+	opRecvLayoutInit
 	opSend // blocking calls of package gpu, with onDevice
 	opSsend
 	opRecv
@@ -65,6 +68,7 @@ const (
 	opRGetLayout
 	opRAccumulateLayout
 	opRGetAccumulateLayout
+	opStandIn    // the request stands for another one; see hooked.go
 	opCollective // the first of the codes of collectives.Operation: of each the nonblocking call, and the persistent one
 
 	onDevice opCode = 1 << 7 // in the code of a message's call: it is the call of package gpu
@@ -74,9 +78,10 @@ var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsen
 	opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace",
 	opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit",
 	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout",
+	opSendrecvLayout: "SendrecvLayout", opSendLayoutInit: "SendLayoutInit", opRecvLayoutInit: "RecvLayoutInit",
 	opSend: "Send", opSsend: "Ssend", opRecv: "Recv", opRPut: "RPut", opRGet: "RGet", opRAccumulate: "RAccumulate", opRGetAccumulate: "RGetAccumulate",
 	opRPutLayout: "RPutLayout", opRGetLayout: "RGetLayout", opRAccumulateLayout: "RAccumulateLayout",
-	opRGetAccumulateLayout: "RGetAccumulateLayout"}
+	opRGetAccumulateLayout: "RGetAccumulateLayout", opStandIn: "a call"}
 
 func (o opCode) String() string {
 	if o&onDevice != 0 {
@@ -129,9 +134,19 @@ func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 // valid is the error of a call on a request that no operation has returned.
 func (r *Request) valid(op string) error {
 	if r == nil || r.comm == nil {
-		return mpierr.New(op, ErrRequest, "the request is nil: no operation returned it")
+		return r.missing(op)
 	}
 	return nil
+}
+
+// missing is why a call on r, which has no Comm, cannot be made. It is not part of valid, which its callers take in.
+//
+//go:noinline
+func (r *Request) missing(op string) error {
+	if r.standIn() != nil {
+		return errHooked
+	}
+	return mpierr.New(op, ErrRequest, "the request is nil: no operation returned it")
 }
 
 // misuse is the error of a call on a request that is not active.
@@ -144,6 +159,9 @@ func (i *callInfo) misuse(op string, err error) error {
 // it if it is too late to cancel.
 func (r *Request) Wait() (Status, error) {
 	if err := r.valid("Wait"); err != nil {
+		if err == errHooked {
+			return r.standIn().wait()
+		}
 		return Status{}, err
 	}
 	call := r.callInfo
@@ -164,6 +182,9 @@ func (r *Request) Wait() (Status, error) {
 // Test reports whether the operation is complete, and then returns its status and error; §3.7.3. It does not wait.
 func (r *Request) Test() (bool, Status, error) {
 	if err := r.valid("Test"); err != nil {
+		if err == errHooked {
+			return r.standIn().test()
+		}
 		return false, Status{}, err
 	}
 	call := r.callInfo
@@ -186,6 +207,9 @@ func (r *Request) Test() (bool, Status, error) {
 // says whether it was cancelled. For collective operations and Isendrecv, Cancel returns ErrRequest.
 func (r *Request) Cancel() error {
 	if err := r.valid("Cancel"); err != nil {
+		if err == errHooked {
+			return r.standIn().about("Cancel", CallOther, func(r *Request) error { return r.Cancel() })
+		}
 		return err
 	}
 	if r.op >= opRPut && r.op < opCollective {
@@ -200,7 +224,10 @@ func (r *Request) Cancel() error {
 // Done returns a channel that is closed when the operation is complete, for use in select. Wait must still collect the
 // result. The channel of a nil request is closed.
 func (r *Request) Done() <-chan struct{} {
-	if r.valid("Done") != nil {
+	if err := r.valid("Done"); err != nil {
+		if err == errHooked && r.standIn().plain != nil {
+			return r.standIn().plain.Done()
+		}
 		ch := make(chan struct{})
 		close(ch)
 		return ch
@@ -211,6 +238,9 @@ func (r *Request) Done() <-chan struct{} {
 // Start starts a persistent request; §3.9. A request that is already started, or is not persistent, is ErrRequest.
 func (r *Request) Start() error {
 	if err := r.valid("Start"); err != nil {
+		if err == errHooked {
+			return r.standIn().start()
+		}
 		return err
 	}
 	if r.plan != nil {
@@ -233,7 +263,7 @@ func (r *Request) Start() error {
 // startOther is Start of a request that the engine does not send or receive as it does others.
 func (r *Request) startOther() error {
 	var err error
-	if r.op&onDevice != 0 && !r.null {
+	if r.op != opBsendInit && !r.null { // its start does all, and that of a buffered send is the send alone
 		err = r.start()
 	} else if err = r.request.StartDone(pml.Status{}); err == nil && r.start != nil {
 		if err := r.start(); err != nil {
@@ -276,6 +306,9 @@ func StartAll(rs ...*Request) error {
 // Free releases a persistent request; §3.7.3. A started request is ErrRequest until its result has been collected.
 func (r *Request) Free() error {
 	if err := r.valid("Free"); err != nil {
+		if err == errHooked {
+			return r.standIn().free()
+		}
 		return err
 	}
 	if err := r.request.Free(); err != nil {

@@ -30,6 +30,9 @@ func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
 // rank's heap until it is sent; no buffer needs to be attached. Finalize waits for the send.
 func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	if err := checkSend[T](c, "Bsend", dest, tag); err != nil || dest == ProcNull {
+		if err == errHooked {
+			return c.hook().sends("Bsend", dest, tag, bytesIn(buf), func(c *Comm) error { return Bsend(c, buf, dest, tag) })
+		}
 		return err
 	}
 	err := c.group.Engine.SendDetached(c.group.Context, c.group.ToWorld(dest), int32(tag), bytesOf(buf))
@@ -38,6 +41,9 @@ func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 
 func send[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) error {
 	if err := checkSend[T](c, op, dest, tag); err != nil || dest == ProcNull {
+		if err == errHooked {
+			return sendHooked(c, op, buf, dest, tag, mode)
+		}
 		return err
 	}
 	if err := c.group.Engine.Send(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), bytesOf(buf),
@@ -45,6 +51,15 @@ func send[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) erro
 		return c.group.Wrap(op, dest, tag, err)
 	}
 	return nil
+}
+
+func sendHooked[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) error {
+	return c.hook().sends(op, dest, tag, bytesIn(buf), func(c *Comm) error {
+		if op == "Send" {
+			return Send(c, buf, dest, tag)
+		}
+		return send(c, op, buf, dest, tag, mode)
+	})
 }
 
 // checkSend reports which argument of a send is wrong, T included.
@@ -84,6 +99,11 @@ func Irsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 // Ibsend is Isend in buffered mode, see Bsend; §3.7.2. The request is done at once.
 func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	if err := checkSend[T](c, "Ibsend", dest, tag); err != nil {
+		if err == errHooked {
+			return c.hook().starts(callWith("Ibsend", CallSend, dest, tag, bytesIn(buf)), func(c *Comm) (*Request, error) {
+				return Ibsend(c, buf, dest, tag)
+			})
+		}
 		return nil, err
 	}
 	if dest == ProcNull {
@@ -99,6 +119,9 @@ func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 
 func isend[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
 	if err := checkSend[T](c, op.String(), dest, tag); err != nil {
+		if err == errHooked {
+			return isendHooked(c, op, buf, dest, tag, mode)
+		}
 		return nil, err
 	}
 	if dest == ProcNull {
@@ -106,4 +129,13 @@ func isend[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*R
 	}
 	return c.request(op, dest, tag, c.group.Engine.Isend(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag),
 		bytesOf(buf), mode)), nil
+}
+
+func isendHooked[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
+	return c.hook().starts(callWith(op.String(), CallSend, dest, tag, bytesIn(buf)), func(c *Comm) (*Request, error) {
+		if op == opIsend {
+			return Isend(c, buf, dest, tag)
+		}
+		return isend(c, op, buf, dest, tag, mode)
+	})
 }

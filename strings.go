@@ -21,7 +21,7 @@ func (c *Comm) String() string {
 // String describes the request by the call that returned it: "Irecv from 1, tag 7, on world". It says nothing of what
 // has become of it. Do not call it after Wait.
 func (r *Request) String() string {
-	if r == nil || r.comm == nil {
+	if r = r.withoutHooks(); r == nil || r.comm == nil {
 		return "no request"
 	}
 	var b strings.Builder

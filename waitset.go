@@ -18,6 +18,9 @@ func engineOf(op string, rs []*Request) (*pml.Engine, error) {
 		}
 		e := r.request.Engine()
 		if e == nil {
+			if r.standIn() != nil {
+				return nil, errHooked
+			}
 			return nil, mpierr.New(op, ErrRequest, "request %d of %d was not returned by any operation", i, len(rs))
 		}
 		return e, nil
@@ -68,6 +71,15 @@ func WaitAllStatus(rs ...*Request) ([]Status, error) {
 func waitAll(rs []*Request, all bool, each func(i int, st Status, err error)) error {
 	e, err := engineOf("WaitAll", rs)
 	if e == nil {
+		if err == errHooked {
+			results, _, err := hookedSet("WaitAll", rs, len(rs), true, true)
+			for _, r := range results {
+				if all || r.err != nil {
+					each(r.index, r.status, r.err)
+				}
+			}
+			return err
+		}
 		return err
 	}
 	var landed landings
@@ -196,6 +208,16 @@ func (c *completions) add(i int, st Status, err error) {
 func waitSome(op string, rs []*Request, max int, begin func(n int), each func(i int, st Status, err error)) error {
 	e, err := engineOf(op, rs)
 	if e == nil {
+		if err == errHooked {
+			results, _, err := hookedSet(op, rs, max, false, true)
+			if begin != nil {
+				begin(len(results))
+			}
+			for _, r := range results {
+				each(r.index, r.status, r.err)
+			}
+			return err
+		}
 		return err
 	}
 	var landed landings
@@ -250,6 +272,13 @@ func TestSome(rs ...*Request) ([]int, []Status, error) {
 func testSome(op string, rs []*Request, max int, all bool, each func(i int, st Status, err error)) (bool, error) {
 	e, err := engineOf(op, rs)
 	if e == nil {
+		if err == errHooked {
+			results, over, err := hookedSet(op, rs, max, all, false)
+			for _, r := range results {
+				each(r.index, r.status, r.err)
+			}
+			return over, err
+		}
 		return err == nil, err
 	}
 	var landed landings

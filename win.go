@@ -34,7 +34,8 @@ import (
 // Memory that is not there is ErrRange; a rank that is not there ErrRank; a call after Free ErrComm.
 type Win[T any] struct {
 	*winState[T]
-	ctx context.Context // nil: calls are not ended by a context
+	ctx    context.Context // nil: calls are not ended by a context
+	hooked *hookedWin[T]   // not nil: this stands for another one, and has no state
 }
 
 // winState is what all Wins of a window share.
@@ -101,6 +102,9 @@ func WinShared[T any](c *Comm, n int, options ...WinOption) (*Win[T], error) {
 
 func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOption) (*Win[T], error) {
 	op := kind.String()
+	if h := c.hook(); h != nil {
+		return makesWin(h, op, n, func(c *Comm) (*Win[T], error) { return winOf(c, kind, n, mem, options) })
+	}
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
@@ -177,21 +181,32 @@ func (w *Win[T]) WithContext(ctx context.Context) *Win[T] {
 	if ctx != nil && ctx.Done() == nil {
 		ctx = nil
 	}
-	return &Win[T]{w.winState, ctx}
+	if h := w.hooked; h != nil {
+		return standWin(h.at.hookState, h.plain.WithContext(ctx))
+	}
+	return &Win[T]{winState: w.winState, ctx: ctx}
 }
 
 // valid reports that w is no window.
 func (w *Win[T]) valid(call string) error {
 	if w == nil || w.winState == nil {
-		return mpierr.New(call, ErrComm,
-			"the window is nil; use what WinAlloc or another call beginning with Win has returned")
+		return w.missing(call)
 	}
 	return nil
 }
 
+// missing is why a call on w, which has no state, cannot be made.
+func (w *Win[T]) missing(call string) error {
+	if w != nil && w.hooked != nil {
+		return errHooked
+	}
+	return mpierr.New(call, ErrComm,
+		"the window is nil; use what WinAlloc or another call beginning with Win has returned")
+}
+
 // Local returns the elements of this rank, and nil after Free.
 func (w *Win[T]) Local() []T {
-	if w.valid("Local") != nil {
+	if w = w.withoutHooks(); w.valid("Local") != nil {
 		return nil
 	}
 	return w.Of(w.comm.group.Rank)
@@ -201,7 +216,7 @@ func (w *Win[T]) Local() []T {
 // §12.2.3 (MPI_Win_shared_query). Ranks that read what others write order their accesses by the calls that open and end
 // epochs, or by atomic operations of their own.
 func (w *Win[T]) Of(rank int) []T {
-	if w.valid("Of") != nil || w.comm.freed.Load() {
+	if w = w.withoutHooks(); w.valid("Of") != nil || w.comm.freed.Load() {
 		return nil
 	}
 	return w.of(rank)
@@ -214,7 +229,7 @@ func (w *winState[T]) of(rank int) []T {
 
 // Group returns the ranks of the window; §12.2.6.
 func (w *Win[T]) Group() *Group {
-	if w.valid("Group") != nil {
+	if w = w.withoutHooks(); w.valid("Group") != nil {
 		return nil
 	}
 	return w.comm.Group()
@@ -222,7 +237,7 @@ func (w *Win[T]) Group() *Group {
 
 // Name returns the name of the window in errors; §7.8.
 func (w *Win[T]) Name() string {
-	if w.valid("Name") != nil {
+	if w = w.withoutHooks(); w.valid("Name") != nil {
 		return ""
 	}
 	return w.comm.Name()
@@ -230,6 +245,7 @@ func (w *Win[T]) Name() string {
 
 // SetName names the window at this rank; §7.8.
 func (w *Win[T]) SetName(name string) error {
+	w = w.withoutHooks()
 	if err := w.valid("SetName"); err != nil {
 		return err
 	}
@@ -241,7 +257,7 @@ func (w *Win[T]) SetName(name string) error {
 // program.
 func (w *Win[T]) Free() error {
 	if err := w.valid("Free"); err != nil {
-		return err
+		return w.observed(err, "Free", CallCreate, Undefined, 0, func(w *Win[T]) error { return w.Free() })
 	}
 	first, err := w.win.Free(w.ctx)
 	if first {
@@ -290,7 +306,7 @@ func (w *Win[T]) Put(src []T, rank int, at int64) error {
 
 func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
 	if err := w.valid(call); err != nil || rank == ProcNull {
-		return err
+		return w.observed(err, call, CallPut, rank, len(src), func(w *Win[T]) error { return w.Put(src, rank, at) })
 	}
 	mem, far, err := w.win.Operation(w.ctx, call, rank, at, len(src))
 	switch {
@@ -306,6 +322,11 @@ func (w *Win[T]) put(call string, src []T, rank int, at int64) error {
 // RPut is Put with a request, which is done when src can be used again; §12.3.5. The epoch's end and Flush complete the
 // operation at the rank. They and FlushLocal complete it here too, and the request must be waited for all the same.
 func (w *Win[T]) RPut(src []T, rank int, at int64) (*Request, error) {
+	if err := w.valid("RPut"); err != nil {
+		return w.begun(err, "RPut", CallPut, rank, len(src), func(w *Win[T]) (*Request, error) {
+			return w.RPut(src, rank, at)
+		})
+	}
 	return w.started(opRPut, rank, at, len(src), func(mem []byte, far *window.Remote) (r *pml.Request, err error) {
 		if far != nil {
 			return w.win.StartPut(w.ctx, "RPut", far, rank, at, bytesOf(src))
@@ -317,6 +338,11 @@ func (w *Win[T]) RPut(src []T, rank int, at int64) (*Request, error) {
 
 // RGet is Get with a request, which is done when dst has the elements; §12.3.5.
 func (w *Win[T]) RGet(dst []T, rank int, at int64) (*Request, error) {
+	if err := w.valid("RGet"); err != nil {
+		return w.begun(err, "RGet", CallGet, rank, len(dst), func(w *Win[T]) (*Request, error) {
+			return w.RGet(dst, rank, at)
+		})
+	}
 	return w.started(opRGet, rank, at, len(dst), func(mem []byte, far *window.Remote) (r *pml.Request, err error) {
 		if far != nil {
 			return w.win.StartGet(w.ctx, "RGet", far, rank, at, bytesOf(dst))
@@ -330,9 +356,6 @@ func (w *Win[T]) RGet(dst []T, rank int, at int64) (*Request, error) {
 // asked. Without a request of the engine's it is done.
 func (w *Win[T]) started(op opCode, rank int, at int64, n int,
 	start func(mem []byte, far *window.Remote) (*pml.Request, error)) (*Request, error) {
-	if err := w.valid(op.String()); err != nil {
-		return nil, err
-	}
 	var r *pml.Request
 	if rank != ProcNull {
 		mem, far, err := w.win.Operation(w.ctx, op.String(), rank, at, n)
@@ -372,7 +395,7 @@ func (w *Win[T]) Get(dst []T, rank int, at int64) error {
 
 func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
 	if err := w.valid(call); err != nil || rank == ProcNull {
-		return err
+		return w.observed(err, call, CallGet, rank, len(dst), func(w *Win[T]) error { return w.Get(dst, rank, at) })
 	}
 	mem, far, err := w.win.Operation(w.ctx, call, rank, at, len(dst))
 	switch {
@@ -389,7 +412,7 @@ func (w *Win[T]) get(call string, dst []T, rank int, at int64) error {
 // rank calls it.
 func (w *Win[T]) Fence() error {
 	if err := w.valid("Fence"); err != nil {
-		return err
+		return w.observed(err, "Fence", CallSync, Undefined, 0, func(w *Win[T]) error { return w.Fence() })
 	}
 	return w.win.Fence(w.ctx)
 }
@@ -398,7 +421,7 @@ func (w *Win[T]) Fence() error {
 // §12.5.2. Start returns when they have.
 func (w *Win[T]) Start(g *Group) error {
 	if err := w.valid("Start"); err != nil {
-		return err
+		return w.observed(err, "Start", CallSync, Undefined, 0, func(w *Win[T]) error { return w.Start(g) })
 	}
 	return w.withGroup("Start", g, w.win.Start)
 }
@@ -406,7 +429,7 @@ func (w *Win[T]) Start(g *Group) error {
 // Complete ends the epoch of Start, with its operations.
 func (w *Win[T]) Complete() error {
 	if err := w.valid("Complete"); err != nil {
-		return err
+		return w.observed(err, "Complete", CallSync, Undefined, 0, func(w *Win[T]) error { return w.Complete() })
 	}
 	return w.win.Complete(w.ctx)
 }
@@ -414,7 +437,7 @@ func (w *Win[T]) Complete() error {
 // Post begins an epoch for operations of the ranks of g at this rank; §12.5.2.
 func (w *Win[T]) Post(g *Group) error {
 	if err := w.valid("Post"); err != nil {
-		return err
+		return w.observed(err, "Post", CallSync, Undefined, 0, func(w *Win[T]) error { return w.Post(g) })
 	}
 	return w.withGroup("Post", g, w.win.Post)
 }
@@ -422,7 +445,7 @@ func (w *Win[T]) Post(g *Group) error {
 // Wait ends the epoch of Post when all ranks of its group have called Complete.
 func (w *Win[T]) Wait() error {
 	if err := w.valid("Wait"); err != nil {
-		return err
+		return w.observed(err, "Wait", CallSync, Undefined, 0, func(w *Win[T]) error { return w.Wait() })
 	}
 	return w.win.Wait(w.ctx)
 }
@@ -430,7 +453,12 @@ func (w *Win[T]) Wait() error {
 // Test is Wait that does not wait. It reports whether it has ended the epoch.
 func (w *Win[T]) Test() (bool, error) {
 	if err := w.valid("Test"); err != nil {
-		return false, err
+		over := false
+		err = w.observed(err, "Test", CallSync, Undefined, 0, func(w *Win[T]) (err error) {
+			over, err = w.Test()
+			return err
+		})
+		return over, err
 	}
 	return w.win.Test()
 }
@@ -455,7 +483,7 @@ func (w *Win[T]) withGroup(op string, g *Group, f func(context.Context, []int32)
 // which they ask. If the context ends first, Lock returns its error, and the lock is let go when it comes.
 func (w *Win[T]) Lock(rank int, mode LockMode) error {
 	if err := w.valid("Lock"); err != nil {
-		return err
+		return w.observed(err, "Lock", CallSync, rank, 0, func(w *Win[T]) error { return w.Lock(rank, mode) })
 	}
 	return w.win.Lock(w.ctx, "Lock", rank, mode)
 }
@@ -463,7 +491,7 @@ func (w *Win[T]) Lock(rank int, mode LockMode) error {
 // Unlock ends the epoch of Lock at a rank, with its operations.
 func (w *Win[T]) Unlock(rank int) error {
 	if err := w.valid("Unlock"); err != nil {
-		return err
+		return w.observed(err, "Unlock", CallSync, rank, 0, func(w *Win[T]) error { return w.Unlock(rank) })
 	}
 	return w.win.Unlock(w.ctx, rank)
 }
@@ -472,7 +500,7 @@ func (w *Win[T]) Unlock(rank int) error {
 // it.
 func (w *Win[T]) LockAll() error {
 	if err := w.valid("LockAll"); err != nil {
-		return err
+		return w.observed(err, "LockAll", CallSync, Undefined, 0, func(w *Win[T]) error { return w.LockAll() })
 	}
 	return w.win.LockAll(w.ctx)
 }
@@ -480,7 +508,7 @@ func (w *Win[T]) LockAll() error {
 // UnlockAll ends the epoch of LockAll, with its operations.
 func (w *Win[T]) UnlockAll() error {
 	if err := w.valid("UnlockAll"); err != nil {
-		return err
+		return w.observed(err, "UnlockAll", CallSync, Undefined, 0, func(w *Win[T]) error { return w.UnlockAll() })
 	}
 	return w.win.UnlockAll(w.ctx)
 }
@@ -488,7 +516,7 @@ func (w *Win[T]) UnlockAll() error {
 // Flush returns when this rank's operations at a rank are complete there, in an epoch of Lock or LockAll; §12.5.4.
 func (w *Win[T]) Flush(rank int) error {
 	if err := w.valid("Flush"); err != nil {
-		return err
+		return w.observed(err, "Flush", CallSync, rank, 0, func(w *Win[T]) error { return w.Flush(rank) })
 	}
 	return w.win.Flush(w.ctx, "Flush", rank)
 }
@@ -496,7 +524,7 @@ func (w *Win[T]) Flush(rank int) error {
 // FlushAll is Flush of all ranks.
 func (w *Win[T]) FlushAll() error {
 	if err := w.valid("FlushAll"); err != nil {
-		return err
+		return w.observed(err, "FlushAll", CallSync, Undefined, 0, func(w *Win[T]) error { return w.FlushAll() })
 	}
 	return w.win.FlushAll(w.ctx, "FlushAll")
 }
@@ -504,7 +532,7 @@ func (w *Win[T]) FlushAll() error {
 // FlushLocal returns when the buffers of this rank's operations at a rank can be used again; §12.5.4.
 func (w *Win[T]) FlushLocal(rank int) error {
 	if err := w.valid("FlushLocal"); err != nil {
-		return err
+		return w.observed(err, "FlushLocal", CallSync, rank, 0, func(w *Win[T]) error { return w.FlushLocal(rank) })
 	}
 	return w.win.FlushLocal(w.ctx, "FlushLocal", rank)
 }
@@ -512,7 +540,7 @@ func (w *Win[T]) FlushLocal(rank int) error {
 // FlushLocalAll is FlushLocal of all ranks.
 func (w *Win[T]) FlushLocalAll() error {
 	if err := w.valid("FlushLocalAll"); err != nil {
-		return err
+		return w.observed(err, "FlushLocalAll", CallSync, Undefined, 0, func(w *Win[T]) error { return w.FlushLocalAll() })
 	}
 	return w.win.FlushLocalAll(w.ctx, "FlushLocalAll")
 }
@@ -520,7 +548,7 @@ func (w *Win[T]) FlushLocalAll() error {
 // Sync orders this rank's loads and stores of the window's memory; §12.5.4.
 func (w *Win[T]) Sync() error {
 	if err := w.valid("Sync"); err != nil {
-		return err
+		return w.observed(err, "Sync", CallSync, Undefined, 0, func(w *Win[T]) error { return w.Sync() })
 	}
 	return w.win.Sync()
 }

@@ -105,13 +105,25 @@ func recognize[T any](op Op[T]) (reduce.Atomic, bool) {
 // another operator of this package for numbers and bool, or Replace; another one is ErrOp. The elements are updated
 // when the epoch ends or Flush returns, and perhaps not before.
 func (w *Win[T]) Accumulate(op Op[T], src []T, rank int, at int64) error {
-	return w.update("Accumulate", op, src, nil, rank, at)
+	err := w.update("Accumulate", op, src, nil, rank, at)
+	if err != nil {
+		return w.observed(err, "Accumulate", CallPut, rank, len(src), func(w *Win[T]) error {
+			return w.Accumulate(op, src, rank, at)
+		})
+	}
+	return nil
 }
 
 // GetAccumulate is Accumulate that returns the elements as they were before in result; §12.3.4. With NoOp src may be
 // nil. src and result that share memory are ErrBuffer. It returns when result has the elements.
 func (w *Win[T]) GetAccumulate(op Op[T], src, result []T, rank int, at int64) error {
-	return w.getAccumulate("GetAccumulate", op, src, result, rank, at)
+	err := w.getAccumulate("GetAccumulate", op, src, result, rank, at)
+	if err != nil {
+		return w.observed(err, "GetAccumulate", CallGet, rank, len(result), func(w *Win[T]) error {
+			return w.GetAccumulate(op, src, result, rank, at)
+		})
+	}
+	return nil
 }
 
 func (w *Win[T]) getAccumulate(call string, op Op[T], src, result []T, rank int, at int64) error {
@@ -130,12 +142,24 @@ func (w *Win[T]) getAccumulate(call string, op Op[T], src, result []T, rank int,
 
 // RAccumulate is Accumulate with a request, which is done when src can be used again; §12.3.5.
 func (w *Win[T]) RAccumulate(op Op[T], src []T, rank int, at int64) (*Request, error) {
-	return w.updated(opRAccumulate, rank, w.update(opRAccumulate.String(), op, src, nil, rank, at))
+	err := w.update(opRAccumulate.String(), op, src, nil, rank, at)
+	if err == errHooked {
+		return w.begun(err, "RAccumulate", CallPut, rank, len(src), func(w *Win[T]) (*Request, error) {
+			return w.RAccumulate(op, src, rank, at)
+		})
+	}
+	return w.updated(opRAccumulate, rank, err)
 }
 
 // RGetAccumulate is GetAccumulate with a request; §12.3.5. It returns when result has the elements.
 func (w *Win[T]) RGetAccumulate(op Op[T], src, result []T, rank int, at int64) (*Request, error) {
-	return w.updated(opRGetAccumulate, rank, w.getAccumulate(opRGetAccumulate.String(), op, src, result, rank, at))
+	err := w.getAccumulate(opRGetAccumulate.String(), op, src, result, rank, at)
+	if err == errHooked {
+		return w.begun(err, "RGetAccumulate", CallGet, rank, len(result), func(w *Win[T]) (*Request, error) {
+			return w.RGetAccumulate(op, src, result, rank, at)
+		})
+	}
+	return w.updated(opRGetAccumulate, rank, err)
 }
 
 // updated returns the request of an operation that is over.
@@ -245,8 +269,12 @@ func (w *Win[T]) FetchOp(op Op[T], v T, rank int, at int64) (T, error) {
 	const call = "FetchOp"
 	o, err := w.atomic(call, op)
 	if err != nil {
-		var zero T
-		return zero, err
+		var was T
+		err = w.observed(err, call, CallGet, rank, 1, func(w *Win[T]) (err error) {
+			was, err = w.FetchOp(op, v, rank, at)
+			return err
+		})
+		return was, err
 	}
 	if dst, ok := w.there(rank, at, 1); ok && o.fetch != nil && w.win.Enter(rank) {
 		before := o.fetch(addressOf(&dst[0]), bitsOf(v))
@@ -266,7 +294,12 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 	const call = "CompareAndSwap"
 	var zero T
 	if err := w.valid(call); err != nil {
-		return zero, err
+		var was T
+		err = w.observed(err, call, CallGet, rank, 1, func(w *Win[T]) (err error) {
+			was, err = w.CompareAndSwap(rank, at, before, after)
+			return err
+		})
+		return was, err
 	}
 	if reduce.AtomicKind[T]() == reflect.Invalid {
 		return zero, w.comm.opError(call, ErrType,
@@ -300,7 +333,9 @@ func (w *Win[T]) CompareAndSwap(rank int, at int64, before, after T) (T, error) 
 func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 	const call = "PutNotify"
 	if err := w.valid(call); err != nil || rank == ProcNull {
-		return err
+		return w.observed(err, call, CallPut, rank, len(src), func(w *Win[T]) error {
+			return w.PutNotify(src, rank, at, note)
+		})
 	}
 	mem, far, err := w.win.Operation(w.ctx, call, rank, at, len(src))
 	if err != nil {
@@ -320,7 +355,12 @@ func (w *Win[T]) PutNotify(src []T, rank int, at int64, note uint32) error {
 // sends one; Free drops the notes that no WaitNote has returned. A nil ctx is the context of WithContext.
 func (w *Win[T]) WaitNote(ctx context.Context) (source int, note uint32, err error) {
 	if err := w.valid("WaitNote"); err != nil {
-		return ProcNull, 0, err
+		source = ProcNull
+		err = w.observed(err, "WaitNote", CallSync, Undefined, 0, func(w *Win[T]) (err error) {
+			source, note, err = w.WaitNote(ctx)
+			return err
+		})
+		return source, note, err
 	}
 	if ctx == nil {
 		ctx = w.ctx

@@ -16,6 +16,7 @@ func WinDynamic[T any](c *Comm) (*Win[T], error) {
 // The memory is the window's until Detach or Free. Memory that shares elements with memory which is attached already is
 // ErrBuffer. No other rank takes part.
 func (w *Win[T]) Attach(mem []T) (at int64, err error) {
+	w = w.withoutHooks()
 	if err := w.valid("Attach"); err != nil {
 		return 0, err
 	}
@@ -31,7 +32,7 @@ func (w *Win[T]) Attach(mem []T) (at int64, err error) {
 // context's error, and can be called again. Memory that is not attached is ErrRange.
 func (w *Win[T]) Detach(at int64) error {
 	if err := w.valid("Detach"); err != nil {
-		return err
+		return w.observed(err, "Detach", CallSync, Undefined, 0, func(w *Win[T]) error { return w.Detach(at) })
 	}
 	return w.win.Detach(w.ctx, at)
 }

@@ -15,12 +15,22 @@ import (
 // ErrType. A to that names an element twice is ErrType; one that reaches out of the rank's elements is ErrRange.
 func (w *Win[T]) PutLayout(src []T, from Layout, rank int, at int64, to Layout) error {
 	_, err := w.putLayout("PutLayout", src, from, rank, at, to, false)
-	return err
+	if err != nil {
+		return w.observed(err, "PutLayout", CallPut, rank, elementsIn[T](from), func(w *Win[T]) error {
+			return w.PutLayout(src, from, rank, at, to)
+		})
+	}
+	return nil
 }
 
 // RPutLayout is PutLayout with a request: see RPut.
 func (w *Win[T]) RPutLayout(src []T, from Layout, rank int, at int64, to Layout) (*Request, error) {
 	r, err := w.putLayout(opRPutLayout.String(), src, from, rank, at, to, true)
+	if err == errHooked {
+		return w.begun(err, "RPutLayout", CallPut, rank, elementsIn[T](from), func(w *Win[T]) (*Request, error) {
+			return w.RPutLayout(src, from, rank, at, to)
+		})
+	}
 	return w.requested(opRPutLayout, rank, r, err)
 }
 
@@ -37,12 +47,22 @@ func (w *Win[T]) putLayout(call string, src []T, from Layout, rank int, at int64
 // §12.3.2. It may wait for the rank's answer.
 func (w *Win[T]) GetLayout(dst []T, into Layout, rank int, at int64, from Layout) error {
 	_, err := w.getLayout("GetLayout", dst, into, rank, at, from, false)
-	return err
+	if err != nil {
+		return w.observed(err, "GetLayout", CallGet, rank, elementsIn[T](into), func(w *Win[T]) error {
+			return w.GetLayout(dst, into, rank, at, from)
+		})
+	}
+	return nil
 }
 
 // RGetLayout is GetLayout with a request: see RGet.
 func (w *Win[T]) RGetLayout(dst []T, into Layout, rank int, at int64, from Layout) (*Request, error) {
 	r, err := w.getLayout(opRGetLayout.String(), dst, into, rank, at, from, true)
+	if err == errHooked {
+		return w.begun(err, "RGetLayout", CallGet, rank, elementsIn[T](into), func(w *Win[T]) (*Request, error) {
+			return w.RGetLayout(dst, into, rank, at, from)
+		})
+	}
 	return w.requested(opRGetLayout, rank, r, err)
 }
 
@@ -58,12 +78,23 @@ func (w *Win[T]) getLayout(call string, dst []T, into Layout, rank int, at int64
 // AccumulateLayout is Accumulate of the elements that from names in src, with the elements that to names at a rank: see
 // PutLayout; §12.3.4. Both layouts consist of whole elements, or it is ErrType.
 func (w *Win[T]) AccumulateLayout(op Op[T], src []T, from Layout, rank int, at int64, to Layout) error {
-	return w.accumulateLayout("AccumulateLayout", op, src, from, rank, at, to)
+	err := w.accumulateLayout("AccumulateLayout", op, src, from, rank, at, to)
+	if err != nil {
+		return w.observed(err, "AccumulateLayout", CallPut, rank, elementsIn[T](from), func(w *Win[T]) error {
+			return w.AccumulateLayout(op, src, from, rank, at, to)
+		})
+	}
+	return nil
 }
 
 // RAccumulateLayout is AccumulateLayout with a request: see RAccumulate.
 func (w *Win[T]) RAccumulateLayout(op Op[T], src []T, from Layout, rank int, at int64, to Layout) (*Request, error) {
 	err := w.accumulateLayout(opRAccumulateLayout.String(), op, src, from, rank, at, to)
+	if err == errHooked {
+		return w.begun(err, "RAccumulateLayout", CallPut, rank, elementsIn[T](from), func(w *Win[T]) (*Request, error) {
+			return w.RAccumulateLayout(op, src, from, rank, at, to)
+		})
+	}
 	return w.requested(opRAccumulateLayout, rank, nil, err)
 }
 
@@ -90,13 +121,24 @@ func (w *Win[T]) accumulateLayout(call string, op Op[T], src []T, from Layout, r
 // bytes. With NoOp src may be nil, and from is not used then. It returns when result has the elements.
 func (w *Win[T]) GetAccumulateLayout(op Op[T], src []T, from Layout, result []T, into Layout, rank int, at int64,
 	to Layout) error {
-	return w.getAccumulateLayout("GetAccumulateLayout", op, src, from, result, into, rank, at, to)
+	err := w.getAccumulateLayout("GetAccumulateLayout", op, src, from, result, into, rank, at, to)
+	if err != nil {
+		return w.observed(err, "GetAccumulateLayout", CallGet, rank, elementsIn[T](into), func(w *Win[T]) error {
+			return w.GetAccumulateLayout(op, src, from, result, into, rank, at, to)
+		})
+	}
+	return nil
 }
 
 // RGetAccumulateLayout is GetAccumulateLayout with a request: see RGetAccumulate.
 func (w *Win[T]) RGetAccumulateLayout(op Op[T], src []T, from Layout, result []T, into Layout, rank int, at int64,
 	to Layout) (*Request, error) {
 	err := w.getAccumulateLayout(opRGetAccumulateLayout.String(), op, src, from, result, into, rank, at, to)
+	if err == errHooked {
+		return w.begun(err, "RGetAccumulateLayout", CallGet, rank, elementsIn[T](into), func(w *Win[T]) (*Request, error) {
+			return w.RGetAccumulateLayout(op, src, from, result, into, rank, at, to)
+		})
+	}
 	return w.requested(opRGetAccumulateLayout, rank, nil, err)
 }
 

@@ -104,6 +104,40 @@ func TestWinByLink(t *testing.T) {
 	})
 }
 
+// More Gets of long memory than a rank keeps requests for (rma.MovesMost) are under way at once, thrice over: by READ,
+// and by messages where the window cannot be registered.
+func TestManyLongGets(t *testing.T) {
+	const n, size, window = 3*4096 + 5, 8<<10 + 8, 8 << 20
+	for name, bytes := range map[string]string{"by READ": "2000000000", "by messages": "20000000"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("SOFTHCA_MEMLOCK", bytes)
+			var v verbsRanks
+			over(t, v.option(t))(2, func(w *Comm) {
+				mem := message(window, w.Rank())
+				win := ok(WinCreate(w, mem))
+				must(win.LockAll())
+				must(Barrier(w))
+				if w.Rank() == 0 {
+					want, dst := message(window, 1), make([]byte, n*size)
+					var all []*Request
+					for i := range n {
+						all = append(all, ok(win.RGet(dst[i*size:][:size], 1, int64(i*64))))
+					}
+					for i, r := range all {
+						ok(r.Wait())
+						check(slices.Equal(dst[i*size:][:size], want[i*64:][:size]), "Get %d: not what is there", i)
+					}
+					reads := v.count(0, "reads")
+					check(reads >= n == (name == "by READ"), "%d READs", reads)
+				}
+				must(Barrier(w))
+				must(win.UnlockAll())
+				must(win.Free())
+			})
+		})
+	}
+}
+
 // Where memory cannot be registered, of the window or of a caller, operations go by messages.
 func TestWinWithoutMemory(t *testing.T) {
 	for _, c := range []struct {

@@ -150,6 +150,14 @@ var catalogue = []Algorithm{
 	{NeighborAlltoallw, "linear", 0, neighborAlltoall},
 
 	{InterAllreduce, "leaders", 0, interAllreduce},
+	{InterReduce, "leaders", 0, interReduce},
+	{InterReduceScatter, "leaders", 0, interReduceScatter},
+	{InterReduceScatterBlock, "leaders", 0, interReduceScatter},
+	{InterAllgather, "linear", 0, alltoallLinear},
+	{InterAllgatherv, "linear", 0, alltoallLinear},
+	{InterAlltoall, "linear", 0, alltoallLinear},
+	{InterAlltoallv, "linear", 0, alltoallLinear},
+	{InterAlltoallw, "linear", 0, alltoallLinear},
 }
 
 // Algorithms returns the algorithms of an operation, in the order of the catalogue.

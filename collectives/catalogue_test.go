@@ -212,6 +212,38 @@ func (c trial) rank(r int) expected {
 		if r < p.Low {
 			output = one(whole(p.Low, c.size, 0, n))
 		}
+	case InterReduce:
+		input, output = one(block(r, 0, n)), nil
+		if r == c.size-1 {
+			input, output = nil, one(whole(0, r, 0, n))
+		}
+	case InterReduceScatter, InterReduceScatterBlock:
+		p.Low = []int{1, (c.size + 1) / 2, c.size - 1}[c.graph]
+		first, last, from, to := 0, p.Low, p.Low, c.size
+		if r >= p.Low {
+			first, last, from, to = from, to, first, last
+		}
+		p.InCounts = make([]int64, last-first)
+		for i := range n { // any blocks whose sum is n
+			p.InCounts[i*i%int64(last-first)]++
+		}
+		at := int64(0)
+		for i := range r - first {
+			at += p.InCounts[i]
+		}
+		e.in, e.after = one(block(r, 0, n)), one(whole(from, to, 0, n)[at:at+p.InCounts[r-first]])
+		e.out, e.params = one(blank(p.InCounts[r-first])), p
+		return e
+	case InterAllgather, InterAllgatherv, InterAlltoall, InterAlltoallv, InterAlltoallw:
+		p.Low = []int{1, (c.size + 1) / 2, c.size - 1}[c.graph]
+		for i := range c.size {
+			give, take := c.between(r, i), c.between(i, r)
+			if (r < p.Low) == (i < p.Low) {
+				give, take = 0, 0
+			}
+			p.InCounts, p.OutCounts = append(p.InCounts, give), append(p.OutCounts, take)
+			input, output = append(input, block(r, i, give)), append(output, block(i, r, take))
+		}
 	default:
 		p.Sources, p.Destinations, p.Cartesian = neighboursOf(c.graph, r, c.size)
 		return c.neighbourhood(p)
@@ -384,7 +416,7 @@ func reduces(o Operation) bool { return o.Facts().Reduces }
 // trials calls f for each trial of an algorithm.
 func trials(a *Algorithm, f func(trial)) {
 	for _, size := range rankCounts {
-		if a.Operation == InterAllreduce && size == 1 {
+		if a.Operation.BetweenGroups() && size == 1 {
 			continue // there are two groups
 		}
 		roots := []int{0}
@@ -395,7 +427,7 @@ func trials(a *Algorithm, f func(trial)) {
 		if reduces(a.Operation) {
 			orders = []bool{true, false}
 		}
-		if a.Operation.Neighborhood() || a.Operation == InterAllreduce {
+		if a.Operation.Neighborhood() || a.Operation.BetweenGroups() {
 			places, graphs = places[:1], 3
 		}
 		for _, count := range counts {

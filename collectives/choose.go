@@ -248,6 +248,14 @@ var table = []rule{
 	{NeighborAlltoallw, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
 
 	{InterAllreduce, unbounded, unbounded, 0, AnyVia, AnyCPUs, "leaders"},
+	{InterReduce, unbounded, unbounded, 0, AnyVia, AnyCPUs, "leaders"},
+	{InterReduceScatter, unbounded, unbounded, 0, AnyVia, AnyCPUs, "leaders"},
+	{InterReduceScatterBlock, unbounded, unbounded, 0, AnyVia, AnyCPUs, "leaders"},
+	{InterAllgather, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{InterAllgatherv, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{InterAlltoall, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{InterAlltoallv, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
+	{InterAlltoallw, unbounded, unbounded, 0, AnyVia, AnyCPUs, "linear"},
 }
 
 // Choice chooses among the algorithms of each operation. The zero Choice chooses by the table.

@@ -55,8 +55,23 @@ const (
 	// NeighborAlltoallw is as NeighborAlltoallv, with elements of one byte.
 	NeighborAlltoallw
 	// InterAllreduce has Count in In and in Out: what the ranks of the other group have, combined. The ranks below Low
-	// are one group, the others the other. It is not in place.
+	// are one group, the others the other. No operation between groups is in place.
 	InterAllreduce
+	// InterReduce has Count in In at all ranks but the last, and Count in Out at the last rank: what the others have,
+	// combined.
+	InterReduce
+	// InterReduceScatter has Count in In and InCounts[i] in Out, at the rank whose number in its group is i. The sum of
+	// InCounts is Count in both groups.
+	InterReduceScatter
+	// InterReduceScatterBlock is the same.
+	InterReduceScatterBlock
+	// InterAllgather, InterAllgatherv, InterAlltoall, InterAlltoallv and InterAlltoallw have the spaces of Alltoallv.
+	// The counts for ranks of the own group are 0.
+	InterAllgather
+	InterAllgatherv
+	InterAlltoall
+	InterAlltoallv
+	InterAlltoallw
 
 	operations
 )
@@ -112,6 +127,15 @@ var facts = [operations]Facts{
 	NeighborAlltoallv:  {"neighbor_alltoallv", "NeighborAlltoallv", Neighbors, false, false, false},
 	NeighborAlltoallw:  {"neighbor_alltoallw", "NeighborAlltoallw", Neighbors, false, false, false},
 	InterAllreduce:     {"inter_allreduce", "Allreduce", Vector, false, true, false},
+
+	InterReduce:             {"inter_reduce", "Reduce", Vector, true, true, false},
+	InterReduceScatter:      {"inter_reduce_scatter", "ReduceScatter", Vector, false, true, false},
+	InterReduceScatterBlock: {"inter_reduce_scatter_block", "ReduceScatterBlock", Vector, false, true, false},
+	InterAllgather:          {"inter_allgather", "Allgather", Unequal, false, false, false},
+	InterAllgatherv:         {"inter_allgatherv", "Allgatherv", Unequal, false, false, false},
+	InterAlltoall:           {"inter_alltoall", "Alltoall", Unequal, false, false, false},
+	InterAlltoallv:          {"inter_alltoallv", "Alltoallv", Unequal, false, false, false},
+	InterAlltoallw:          {"inter_alltoallw", "Alltoallw", Unequal, false, false, false},
 }
 
 // Facts returns what there is to know of an operation without its algorithms.
@@ -119,6 +143,9 @@ func (o Operation) Facts() Facts { return facts[o] }
 
 // Neighborhood reports whether an operation is among neighbours.
 func (o Operation) Neighborhood() bool { return facts[o].Shape == Neighbors }
+
+// BetweenGroups reports whether an operation is between the two groups of an intercommunicator.
+func (o Operation) BetweenGroups() bool { return o >= InterAllreduce }
 
 // String returns the name that users write: allreduce, reduce_scatter_block.
 func (o Operation) String() string { return facts[o].Name }

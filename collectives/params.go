@@ -5,7 +5,7 @@ package collectives
 type Params struct {
 	Rank, Size int
 	Root       int
-	Low        int     // of InterAllreduce: ranks of the first group
+	Low        int     // between two groups: ranks of the first one
 	Count      int64   // elements; of what, is said at Operation
 	InCounts   []int64 // of the v and w forms and ReduceScatter; kept, never changed
 	OutCounts  []int64

@@ -22,6 +22,13 @@ func unattended(o Operation, rank, size, root int, count int64, hosts Hosts) Par
 		p.InCounts = blocks(size)
 	case Alltoallv, Alltoallw:
 		p.InCounts, p.OutCounts = blocks(size), blocks(size)
+	case InterReduceScatter, InterReduceScatterBlock:
+		n := p.Low
+		if rank >= n {
+			n = size - n
+		}
+		p.InCounts = make([]int64, n)
+		p.InCounts[n-1] = count
 	}
 	if o.Neighborhood() {
 		p.Sources, p.Destinations, p.Cartesian = neighboursOf(2, rank, size)

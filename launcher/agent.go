@@ -304,11 +304,16 @@ func (a *parent) order(f frames.Frame) error {
 func (a *parent) ordered(o order) {
 	r := a.run
 	r.policy.phase = max(r.policy.phase, o.Phase)
+	if o.Ask.ID != 0 {
+		r.inquiryOver(true) // the head has given up on an earlier one
+		r.ask(o.Ask, nil)
+		return
+	}
 	switch {
 	case o.Signal != 0 && r.policy.phase == working:
 		r.signalAll(o.Signal)
 	default:
-		r.do(action{signal: o.Signal, hold: o.Hold})
+		r.do(action{signal: o.Signal})
 	}
 	if o.Gone > 0 {
 		r.announceDeath(o.Gone - 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/program"
 	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/stdio"
+	"github.com/gorun-mpi/mpi/internal/waits"
 )
 
 // child is an agent with its host and all those below. Its fields belong to the supervisor unless said otherwise.
@@ -304,6 +305,15 @@ func (c *child) receive(f frames.Frame) error {
 			return fmt.Errorf("an abort of rank %d", m.Rank)
 		}
 		c.post(func() { r.aborted(abortCall{procs.Exit{Rank: m.Rank}, m.Code, m.Message, m.Consequence}) })
+	case frames.State:
+		m, err := decode[stateMessage](f)
+		if err != nil {
+			return err
+		}
+		if _, own := c.seen[m.Rank]; !own || len(m.Text) > waits.Most {
+			return fmt.Errorf("an account of rank %d, of %d bytes", m.Rank, len(m.Text))
+		}
+		c.post(func() { r.state(m) })
 	case frames.Failed:
 		m, err := decode[failedMessage](f)
 		if err != nil {

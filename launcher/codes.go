@@ -6,6 +6,7 @@ import "strings"
 const (
 	CodeUsage       = 2
 	CodeTimeout     = 124
+	CodeStalled     = 125
 	CodeCannotStart = 126
 	CodeNotFound    = 127
 )

@@ -11,6 +11,6 @@
 //
 //	Owns:     the plan of a job, its agents, the cause of its end, the exit code
 //	May call: internal/pmi (the server's side), internal/procs, internal/stdio, internal/program, internal/bind,
-//	          internal/place, internal/cpuset, internal/frames, internal/reach
+//	          internal/place, internal/cpuset, internal/frames, internal/reach, internal/waits, golang.org/x/sys
 //	Never:    import package mpi, start a process itself, read or write a rank's stream
 package launcher

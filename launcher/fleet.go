@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/waits"
 )
 
 // fleet is the agents that a head, or an agent, has started itself. Those that they start in turn are theirs.
@@ -134,7 +136,7 @@ func (f *fleet) send(o order) {
 		return
 	}
 	o.Finish = o.Finish || f.lastOrder.Finish // also where a signal comes while their ends are awaited
-	if o == f.lastOrder && o.Signal == 0 && !o.Hold && o.Gone == 0 {
+	if o == f.lastOrder && o.Signal == 0 && o.Gone == 0 {
 		return
 	}
 	f.lastOrder = order{Phase: o.Phase, Finish: o.Finish}
@@ -147,6 +149,19 @@ func (f *fleet) send(o order) {
 	}
 	if o.Phase == killing {
 		f.cancel() // of the hosts that are still being reached for
+	}
+}
+
+// ask asks ranks of other hosts what they do. It may be called of nil.
+func (f *fleet) ask(q question) {
+	if f == nil {
+		return
+	}
+	body := encode(order{Phase: f.run.phase(), Finish: f.lastOrder.Finish, Ask: q})
+	for _, c := range f.children {
+		if c.link != nil && !c.ended && (q.Rank == waits.Any || slices.Contains(c.ranks, q.Rank)) {
+			c.link.Send(frames.Order, body)
+		}
 	}
 }
 

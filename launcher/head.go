@@ -29,6 +29,10 @@ func (j *Job) runFleet(plan *Plan) int {
 	r.announce()
 	go r.showProgress()
 	f.open()
+	if j.Alone {
+		defer r.serveStatus()()
+	}
+	r.beginWatch()
 	r.watch()
 	return r.finish()
 }

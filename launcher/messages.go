@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/waits"
 )
 
 // What the bodies of frames hold, in JSON. That has characters in its strings, and what Linux passes on (file names,
@@ -94,15 +95,19 @@ const secretSize = 32
 type order struct {
 	Phase  phase          // of the job: it is to end, or not
 	Signal syscall.Signal `json:",omitempty"` // for all ranks
-	Hold   bool           `json:",omitempty"`
 	Finish bool           `json:",omitempty"` // all ranks of the job have ended
 	Gone   int            `json:",omitempty"` // a rank that has ended, and one more; the job goes on without it
 	Silent bool           `json:",omitempty"` // the sender stops: its silence means nothing until the next order
+	Ask    question       `json:",omitzero"`  // what is asked of the ranks, if its ID is not 0
 }
 
 func (o *order) check() error {
 	if o.Phase < working || o.Phase > killing || o.Signal < 0 || o.Signal > 64 || o.Gone < 0 || o.Gone > maxRanks {
 		return fmt.Errorf("phase %d, signal %d, rank %d", o.Phase, o.Signal, o.Gone-1)
+	}
+	if q := &o.Ask; q.ID < 0 || q.Level < waits.Glance || q.Level > waits.Full || q.Rank < waits.Any ||
+		q.Rank >= maxRanks {
+		return fmt.Errorf("question %d of level %d to rank %d", q.ID, q.Level, q.Rank)
 	}
 	return nil
 }

@@ -7,6 +7,15 @@ import (
 	"github.com/gorun-mpi/mpi/internal/place"
 )
 
+// Stall is what is done about a job in which no rank can move.
+type Stall struct {
+	Limit time.Duration // it is said after so long; 0: it is not looked for
+	Abort bool          // the job ends then
+}
+
+// DefaultStall is the Limit of gorun.
+const DefaultStall = 10 * time.Second
+
 // Options are the parts of a job that a flag of gorun sets by itself. gorun's flags, [Job] and the message that starts
 // an agent embed them: a new flag needs a field here and a line in cmd/gorun/flags.go. Agents are not told of fields
 // that JSON leaves out.
@@ -25,6 +34,8 @@ type Options struct {
 	MergeStderr bool
 	StdinFor    string        `json:"-"` // "none", "all", or the number of a rank; "" is "0"
 	Timeout     time.Duration `json:"-"`
+	Stall       Stall         `json:"-"`
+	Dump        string        `json:"-"` // the folder for the goroutines of each rank that is asked what it does; "": none
 	KillDelay   time.Duration `json:"-"` // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
 	LogLevel    string        // of messages to Stderr, as GORUN_LOG has it; "": silent
 }

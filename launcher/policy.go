@@ -29,8 +29,9 @@ const (
 	impatience = 2 * time.Second
 )
 
-// dumping is how long the ranks may write their goroutines after SIGQUIT. Tests set it.
-var dumping = 2 * time.Second
+// asksFor is how long the ranks may be asked what they do before the end of the job goes on. It is longer than patience,
+// and than what it takes to write their goroutines.
+const asksFor = 3 * time.Second
 
 // stopped ends the cause of a job's end.
 const stopped = "; the job is stopped"
@@ -89,7 +90,7 @@ type action struct {
 	say    []string       // lines of gorun
 	print  []string       // lines of the program
 	signal syscall.Signal // to all ranks; 0: none
-	hold   bool           // collect the output of each rank: a dump follows
+	ask    bool           // the ranks what they do, for the user
 	gone   int            // a rank that has ended, and one more; the job goes on without it; 0: none
 }
 
@@ -210,17 +211,18 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 		return action{signal: syscall.SIGKILL}
 	}
 	a := action{signal: s}
+	if p.phase == working && s == syscall.SIGQUIT && p.agentOn == "" {
+		p.code, p.cause = 128+int(s), stoppedBy(s)
+		return p.askFirst(now)
+	}
 	if p.phase == working {
 		p.code = 128 + int(s)
 		if p.cause = stoppedBy(s); p.agentOn != "" {
 			p.cause = "" // the head says it, once for all agents
 		}
-		if s != syscall.SIGQUIT { // the ranks write their goroutines first
-			a = p.last()
-		}
+		a = p.last()
 		a.signal = s
 	}
-	a.hold = s == syscall.SIGQUIT
 	p.phase, p.next = terminating, now.Add(p.killDelay)
 	if s == syscall.SIGINT {
 		a.say = append(a.say, fmt.Sprintf("interrupt: passed on to the ranks; they are killed in %v, "+
@@ -309,16 +311,41 @@ func (p *policy) leave(code int, cause string) action {
 	return p.last()
 }
 
-// timedOut reports that the time of the job is over. The cause comes once more at the end, below the goroutines.
+// askFirst begins the end of the job with a question to the ranks.
+func (p *policy) askFirst(now time.Time) action {
+	p.first, p.phase, p.next = now, waiting, now.Add(asksFor)
+	return action{ask: true}
+}
+
+// asked reports that the ranks have answered.
+func (p *policy) asked(now time.Time) action {
+	if p.phase == waiting {
+		p.next = now
+	}
+	return p.tick(now)
+}
+
+// stalled reports that no rank can move, and that the job is to end then.
+func (p *policy) stalled(now time.Time, limit time.Duration) action {
+	if p.phase != working {
+		return action{}
+	}
+	p.code = CodeStalled
+	p.cause = fmt.Sprintf("no rank could move for %v (--stall abort)", limit) + stopped
+	p.first, p.phase, p.next = now, waiting, now
+	return p.tick(now)
+}
+
+// timedOut reports that the time of the job is over. The cause comes once more at the end, below the table.
 func (p *policy) timedOut(now time.Time, limit time.Duration) action {
 	if p.phase != working {
 		return action{}
 	}
 	p.code = CodeTimeout
 	p.cause = fmt.Sprintf("the job did not end within %v", limit)
-	p.phase, p.next = terminating, now.Add(dumping)
-	return action{hold: true, signal: syscall.SIGQUIT, say: []string{
-		p.cause + ": asking every rank for its goroutines (SIGQUIT), then stopping it"}}
+	a := p.askFirst(now)
+	a.say = []string{p.cause + ": asking every rank what it does, then stopping it"}
+	return a
 }
 
 // tick is called when next has come.

@@ -67,8 +67,8 @@ func TestPolicy(t *testing.T) {
 		// gone is the end of the others after a failure at 0, before the cause is said.
 		gone        = "250 terminated|500 killed|end say "
 		interrupted = "interrupt: passed on to the ranks; they are killed in 1s, or at once by another Ctrl-C"
-		timedOut    = "0 say the job did not end within 1m0s: asking every rank for its goroutines (SIGQUIT), " +
-			"then stopping it|0 quit|2000 killed|end say the job did not end within 1m0s"
+		timedOut    = "0 say the job did not end within 1m0s: asking every rank what it does, " +
+			"then stopping it|3000 terminated|3250 killed|end say the job did not end within 1m0s"
 	)
 	for _, c := range []struct {
 		name  string
@@ -103,8 +103,15 @@ func TestPolicy(t *testing.T) {
 			"0 say " + interrupted + "|0 interrupt|1000 killed"},
 		{"SIGTERM", []step{{0, sig(15)}}, 143,
 			"0 say the job was stopped by signal 15 (terminated)|0 terminated|1000 killed"},
-		{"SIGQUIT, and the ranks write their goroutines", []step{{0, sig(3)}, {10, exit(0, 2)}}, 131,
-			"0 quit|1000 killed|end say the job was stopped by signal 3 (quit)"},
+		{"SIGQUIT, and the ranks are asked", []step{{0, sig(3)}, {10, exit(0, 2)}}, 131,
+			"3000 terminated|3250 killed|end say the job was stopped by signal 3 (quit)"},
+		{"SIGQUIT, and the ranks have answered", []step{{0, sig(3)}, {100, (*policy).asked}}, 131,
+			"100 terminated|350 killed|end say the job was stopped by signal 3 (quit)"},
+		{"SIGQUIT, and Ctrl-C before they answer", []step{{0, sig(3)}, {100, sig(2)}, {200, (*policy).asked}}, 131,
+			"100 say " + interrupted + "|100 interrupt|1100 killed|end say the job was stopped by signal 3 (quit)"},
+		{"no rank can move", []step{{0, func(p *policy, now time.Time) action {
+			return p.stalled(now, 10*time.Second)
+		}}}, 125, "0 terminated|250 killed|end say no rank could move for 10s (--stall abort); the job is stopped"},
 		{"Ctrl-C after a failure", []step{{0, exit(0, 3)}, {10, sig(2)}}, 3,
 			"10 say " + interrupted + "|10 interrupt|1010 killed|" +
 				"end say rank 0 (pid 100 on host h) exited with code 3; the job is stopped"},

@@ -68,6 +68,8 @@ type run struct {
 	check   <-chan time.Time // when to look whether output is being read; nil: not at all
 
 	stop atomic.Bool // shared with startRanks: start no more
+
+	asking asking
 }
 
 // local is the state of the ranks that this host runs.
@@ -211,6 +213,10 @@ func (r *run) supervise(b backend, o pmi.Options, addFleet func()) int {
 	if r.fleet != nil {
 		r.fleet.open()
 	}
+	if r.parent == nil && r.job.Alone {
+		defer r.serveStatus()()
+	}
+	r.beginWatch()
 	r.watch()
 	return r.finish()
 }
@@ -319,6 +325,12 @@ func (r *run) step(done <-chan struct{}) bool {
 		}
 	case <-r.check:
 		r.checkOutput()
+	case <-r.answersOf():
+		r.takeAnswers()
+	case <-r.asking.over:
+		r.inquiryOver(true)
+	case <-r.asking.turn:
+		r.watchTurn()
 	}
 	return true
 }
@@ -466,15 +478,12 @@ func (r *run) do(a action) {
 	if r.policy.phase == findingCause {
 		r.streams.Fail()
 	}
-	if a.hold && r.plan.World > 1 {
-		r.streams.Hold()
-	}
 	if a.signal != 0 {
 		r.log.Debug("signal to all ranks", "signal", a.signal.String())
 		r.sent = a.signal
 		r.signalLocal(a.signal)
 	}
-	r.fleet.send(order{Phase: r.policy.phase, Signal: a.signal, Hold: a.hold})
+	r.fleet.send(order{Phase: r.policy.phase, Signal: a.signal})
 	if a.gone > 0 {
 		r.announceDeath(a.gone - 1)
 	}
@@ -482,6 +491,9 @@ func (r *run) do(a action) {
 		r.abandon = time.After(abandonAfter)
 	}
 	r.print(a)
+	if a.ask {
+		r.printTable(tableHead, 0, func() { r.do(r.policy.asked(time.Now())) })
+	}
 	if !r.policy.next.IsZero() {
 		r.timer.Reset(time.Until(r.policy.next))
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/stdio"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/waits"
 )
 
 // feed hands the frames in b to receive, until one is refused.
@@ -304,10 +305,12 @@ func FuzzHeadOrders(f *testing.F) {
 	f.Add(answer("cmd=get_result rc=0 msg=\xd8success value=v j=7\n"))
 	f.Add(append(answer("cmd=get_result rc=0 value=\xff\n"), answer("cmd=get_result rc=0 value=v\n")...))
 	f.Add(append(released, answer("cmd=barrier_out\n")...))
-	f.Add(append(frame(frames.Order, order{Phase: killing, Signal: 9, Hold: true}),
+	f.Add(append(frame(frames.Order, order{Phase: killing, Signal: 9}),
 		frame(frames.Order, order{Finish: true})...))
 	f.Add(append(frame(frames.Order, order{Gone: 4}), frame(frames.Order, order{Gone: 4})...))
 	f.Add(frame(frames.Order, order{Gone: 5})) // of a job of four
+	f.Add(append(frame(frames.Order, order{Ask: question{ID: 1, Level: waits.Full, Rank: waits.Any, Dump: "/x"}}),
+		frame(frames.Order, order{Ask: question{ID: 2, Level: waits.Glance, Rank: 3}})...))
 	f.Add(frame(frames.Order, order{Signal: 65}))
 	f.Add(frame(frames.Order, order{Phase: working, Signal: 10, Silent: true}))
 	f.Add(append(frames.Append(nil, frames.Frame{Kind: frames.Stdin, Body: []byte("text")}),

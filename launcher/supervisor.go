@@ -32,6 +32,8 @@ type supervisor interface {
 	neverStarted(rank int) // in a job that goes on
 	fleetStarted()         // no more ranks are started there
 
+	state(m stateMessage) // what a rank of another host has answered
+
 	// These report failures, which the policy of the head judges.
 	aborted(a abortCall)
 	cannotStart(err error, code int)
@@ -50,6 +52,11 @@ func (r *run) phase() phase { return r.policy.phase }
 func (r *run) started(rank int) bool { return r.ranks[rank].started }
 
 func (r *run) ended(rank int) bool { return r.ranks[rank].ended }
+
+func (r *run) state(m stateMessage) {
+	r.answered(m)
+	r.inquiryOver(false)
+}
 
 func (r *run) remoteStarted(rank, pid int) {
 	r.ranks[rank].pid = pid

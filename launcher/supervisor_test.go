@@ -128,8 +128,6 @@ func runStuck(t *testing.T, b *stuck, timeout time.Duration, then func()) (code 
 func TestEndWhileStarting(t *testing.T) {
 	defer func(d time.Duration) { abandonStart = d }(abandonStart)
 	abandonStart = 100 * time.Millisecond
-	defer func(d time.Duration) { dumping = d }(dumping)
-	dumping = 100 * time.Millisecond
 	for _, c := range []struct {
 		name    string
 		timeout time.Duration

@@ -316,7 +316,8 @@ func (s *boards) cancel(e *Engine, r *Request, why error) {
 // Watch has members that differ in their calls hear of that: those that wait at the board, and those that wait for
 // messages with that context. apart is called with the engine's lock when a wait is to become a sleep: at the board
 // (at), or whatever it is for; and now and then by calls that do not wait (glances). Its err is that a member does not
-// go together with this one; then it says which, and what the others are told.
+// go together with this one; then it says which, and what the others are told. With a nil mismatch the board knows only
+// the context.
 func (b *Board) Watch(ctx uint32, mismatch func(at bool) (i int, why []byte, err error)) {
 	b.e.lock()
 	b.ctx, b.mismatch = ctx, mismatch

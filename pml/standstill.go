@@ -7,9 +7,10 @@ package pml
 type Awaited struct {
 	What    AwaitedKind
 	Rank    int32  // that could end the wait, or AnySource
-	Ctx     uint32 // of AwaitsMessage and AwaitsMatch
+	Ctx     uint32 // of AwaitsMessage and AwaitsMatch; of AwaitsWord, of the calls that use the board, if it is known
 	Tag     int32
-	InRound bool // of an operation of several rounds
+	Bytes   int64 // of the message, or of the room for it
+	InRound bool  // of an operation of several rounds
 }
 
 // AwaitedKind says what a rank could do that would end a wait.
@@ -18,13 +19,13 @@ type AwaitedKind uint8
 const (
 	AwaitsMessage AwaitedKind = iota // send
 	AwaitsMatch                      // receive what has been sent, or some of what has been sent before
-	AwaitsWord                       // raise its word on a board
+	AwaitsWord                       // raise its word on a board, or answer
 )
 
 // Standstill is what the ranks of a job wait for.
 type Standstill struct {
-	Awaited   [][]Awaited // by rank
-	Asleep    int         // callers that sleep, of all ranks
+	Ranks     []*Snapshot
+	Asleep    int // callers that sleep, of all ranks
 	completed uint
 }
 
@@ -54,25 +55,24 @@ func StandsStill(ranks []*Engine, still func(*Standstill)) {
 			e.unlock()
 		}
 	}()
-	s := &Standstill{Awaited: make([][]Awaited, len(ranks))}
+	s := &Standstill{Ranks: make([]*Snapshot, len(ranks))}
 	for i, e := range ranks {
 		if !e.rests() || e.wait.mayPoll() && e.progress() != 0 {
 			return
 		}
 		s.completed += e.load.completed
-		s.Asleep += e.wait.followers
-		if e.wait.leader == leaderParked {
-			s.Asleep++
-		}
-		s.Awaited[i] = e.links.awaitedThings()
+		s.Ranks[i] = e.snapshot()
+		s.Asleep += s.Ranks[i].Asleep
 	}
 	for i, e := range ranks {
 		if !e.rests() { // what another one has done
 			return
 		}
-		for _, a := range s.Awaited[i] {
-			if a.Rank >= 0 && ranks[a.Rank].links.vigil.returned {
-				return // that rank has returned, and says so
+		for _, by := range s.Ranks[i].Sleepers {
+			for _, a := range by.Awaited {
+				if a.Rank >= 0 && ranks[a.Rank].links.vigil.returned {
+					return // that rank has returned, and says so
+				}
 			}
 		}
 	}
@@ -84,9 +84,14 @@ func StandsStill(ranks []*Engine, still func(*Standstill)) {
 // rests reports whether nothing goes on by itself at this rank, and no wait can end but by what another rank does. Only
 // a device of this process alone has no packets on their way that it does not show, and no connection to mend.
 func (e *Engine) rests() bool {
-	l, w := &e.links, &e.wait
 	wakes := e.dev.Facts().Wake
-	if e.closed != nil || !e.direct || l.offload.dev != nil || l.lost != nil || len(wakes) != 1 || wakes[0].FD >= 0 {
+	return len(wakes) == 1 && wakes[0].FD < 0 && e.quiet()
+}
+
+// quiet reports whether this rank rests as far as it knows: packets may be on their way.
+func (e *Engine) quiet() bool {
+	l, w := &e.links, &e.wait
+	if e.closed != nil || !e.direct || l.offload.dev != nil || l.lost != nil {
 		return false
 	}
 	if w.leader != noLeader && w.leader != leaderParked || w.watcher != watcherAsleep || w.mayEnd != 0 ||
@@ -112,46 +117,4 @@ func (e *Engine) rests() bool {
 		}
 	}
 	return true
-}
-
-// awaitedThings is what this rank waits for.
-func (l *linkPath) awaitedThings() (all []Awaited) {
-	add := func(what AwaitedKind, rank int32, r *Request) {
-		all = append(all, Awaited{what, rank, r.recv.Ctx, r.recv.Tag, r.extra && r.rounds != nil})
-	}
-	for _, posted := range l.table.Receives() {
-		if r, ok := posted.Owner.(*Request); ok && !r.serves() {
-			add(AwaitsMessage, posted.Source, r)
-		}
-	}
-	for _, r := range l.e.probers {
-		if s := &l.e.server; r.recv.Ctx == s.ctx && r.recv.Tag == s.tag && r.recv.Source == AnySource {
-			continue // the server's
-		}
-		add(AwaitsMessage, r.recv.Source, r)
-	}
-	for t := range l.transfers.values() {
-		add(AwaitsMatch, t.peer.rank, t.r)
-	}
-	for _, p := range l.peers {
-		if p == nil {
-			continue
-		}
-		for _, r := range p.queue.items() {
-			add(AwaitsMatch, p.rank, r)
-		}
-	}
-	for _, b := range l.e.boards.all {
-		if b.r == nil {
-			continue
-		}
-		by := b.raisers()
-		if len(by) == 0 {
-			by = []int32{AnySource}
-		}
-		for _, rank := range by {
-			all = append(all, Awaited{What: AwaitsWord, Rank: rank})
-		}
-	}
-	return all
 }

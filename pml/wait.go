@@ -247,6 +247,7 @@ func (w *waitFor) park() (follow bool) {
 	}
 	e.links.vigil.begin()
 	e.wait.park()
+	e.parks.begin(e)
 	w.attach(&e.parked)
 	ends := w.cc != nil && w.cc.Done() != nil
 	if ends {

@@ -60,3 +60,19 @@ func (t *Table) Receives() []*Receive {
 	sortReceives(receives)
 	return receives
 }
+
+// Messages returns the queued messages, oldest first, but not more than most: of these, any. They stay queued. It walks
+// all bins.
+func (t *Table) Messages(most int) []*Message {
+	var messages []*Message
+	t.eachBin(func(b *bin) {
+		if b.kind != exact {
+			return
+		}
+		for m := b.firstMessage; m != nil && len(messages) < most; m = m.links[exact].next {
+			messages = append(messages, m)
+		}
+	})
+	sortMessages(messages)
+	return messages
+}

@@ -286,7 +286,7 @@ func testFailuresOnHosts(t *testing.T, w *way) {
 	w.start(t, 1, "RANK", "sleep", ":", gone).wait(127).says("cannot be started: " + gone)
 	limit := map[bool]string{true: "3s", false: "20s"}[w.oneHost]
 	j := w.start(t, 1, "--timeout", limit, "RANK", "sleep").wait(124)
-	j.says("the job did not end within "+limit, "goroutine ", "on host "+w.b+" ---")
+	j.says("the job did not end within "+limit, "ranks 0, 1 on 2 hosts: not in the job")
 }
 
 func testSignalsOnHosts(t *testing.T, w *way) {

@@ -68,6 +68,7 @@ func complete(root *cobra.Command) {
 	root.RegisterFlagCompletionFunc("env", completeVariable)
 	root.MarkFlagDirname("wdir")
 	root.MarkFlagDirname("output-dir")
+	root.MarkFlagDirname("report")
 	if c, _, err := root.Find([]string{"simulate"}); err == nil {
 		c.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion,
 			cobra.ShellCompDirective) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -62,6 +63,25 @@ func TestVersion(t *testing.T) {
 			!strings.Contains(got.out, "\nbuild "+buildID()+"\n") {
 			t.Errorf("%s: %+v", word, got)
 		}
+	}
+}
+
+// gorun version says from what it was built, as far as the build knows.
+func TestVersionSaysWhatWasBuilt(t *testing.T) {
+	info := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Path: "example.com/m", Version: "v0.1.0"}}
+	if got, want := builtFrom(info), "module example.com/m v0.1.0\nbuilt by go1.26.8, no cgo, tags: none\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	info.Main.Version = ""
+	info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789ab"}, {Key: "vcs.modified", Value: "true"},
+		{Key: "vcs.time", Value: "2026-11-28T03:00:00Z"}, {Key: "-tags", Value: "verbs,ucx"}, {Key: "CGO_ENABLED", Value: "1"}}
+	want := "module example.com/m (devel)\nrevision 0123456789ab of 2026-11-28T03:00:00Z, with changes that are not " +
+		"committed\nbuilt by go1.26.8, cgo, tags: verbs,ucx\n"
+	if got := builtFrom(info); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := call(t, "version"); !strings.Contains(got.out, "\nmodule github.com/gorun-mpi/mpi ") {
+		t.Errorf("%+v", got)
 	}
 }
 

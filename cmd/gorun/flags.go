@@ -28,6 +28,7 @@ type jobFlags struct {
 	place      placeFlags
 	preload    bool
 	verbose    bool
+	report     named
 	appFile    named
 	dryRun     bool
 	version    bool
@@ -57,8 +58,13 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&j.MergeStderr, "merge-stderr-to-stdout", false, "the standard error of a rank goes where its "+
 		"standard output goes, in order")
 	f.StringVar(&j.StdinFor, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
-	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a goroutine dump of every rank; "+
-		"exit code 124")
+	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a line of each rank that says what it "+
+		"waits for; exit code 124")
+	j.Stall.Limit = launcher.DefaultStall
+	f.Var((*stallFlag)(&j.Stall), "stall", "say what the ranks wait for when none has been able to move for so long; "+
+		"off; or abort: end the job too, with exit code 125")
+	f.Var((*named)(&j.Dump), "dump", "write the goroutines of each rank to rank.N.goroutines in the folder `DIR`, "+
+		"after --timeout or Ctrl-\\, or when no rank can move")
 	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
 	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; the first rank "+
 		"that failed gives the exit code")
@@ -66,6 +72,8 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&j.preload, "preload", false, "send the binary to the other hosts, which keep it in memory; gorun "+
 		"always sends a package that it has built")
 	f.VarP(&j.appFile, "app", "", "the programs of the job from a `FILE`: a line for each, as after a colon")
+	f.Var(&j.report, "report", "at the end, write a report of the calls of all ranks into the folder `DIR`, on the host "+
+		"of rank 0: report.json and trace.json")
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "report the steps of gorun: GORUN_LOG=debug for gorun, "+
 		"not for the ranks")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")
@@ -113,7 +121,8 @@ func (s *seconds) String() string {
 	}
 	return shortTime(time.Duration(*s))
 }
-func (s *seconds) Type() string { return "TIME" }
+func (s *seconds) duration() time.Duration { return time.Duration(*s) }
+func (s *seconds) Type() string            { return "TIME" }
 
 // shortTime is a time as users type it: 2m, not 2m0s.
 func shortTime(d time.Duration) string {

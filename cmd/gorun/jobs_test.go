@@ -73,6 +73,19 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// --report is a setting of the ranks, which may run in another folder, and outdoes the one that is there.
+func TestReportFlag(t *testing.T) {
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := prepare(t, "-n", "1", "--report", "out", "--wdir", t.TempDir(), "sh", "-c", "echo $GORUN_REPORT")
+	j.cmd.Env = append(j.cmd.Env, "GORUN_REPORT=/elsewhere")
+	j.start().wait(0).prints(filepath.Join(here, "out") + "\n")
+	start(t, "-n", "1", "--report", "", "sh").wait(2).says("--report", "it is empty")
+}
+
 // The job's secret is in no environment, command line or log.
 func TestSecretIsNotShown(t *testing.T) {
 	t.Parallel()

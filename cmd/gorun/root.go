@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,15 +29,15 @@ const examples = `  gorun -n 4 ./examples/heat                   build a package
   gorun -n 4 ./heat -steps 100                 run a binary with its arguments
   gorun -n 1 ./master : -n 3 ./worker          different programs in one job
   gorun -n 4 --map-by core:PE=2 ./heat         two cores for each rank
-  gorun -n 4 --tag-output --timeout 5m ./heat  lines begin with [rank]; dump and stop after 5 minutes
+  gorun -n 4 --tag-output --timeout 5m ./heat  lines begin with [rank]; stop after 5 minutes
   gorun -H a:4,b:4 ./heat                      4 ranks on each of two hosts, reached by ssh
   gorun info                                   settings, and what this host allows
   gorun doctor --hostfile hosts                whether hosts have what jobs need
   gorun tune                                   measure this host, for faster collective calls
   gorun vet ./...                              mistakes in the use of the library, in source`
 
-const exitStatus = `the code of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
-Ctrl-C; 141 when the reader of its output goes away; 2 for a wrong command line; 126 or 127 for a program that cannot be
+const exitStatus = `the code of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 125 after
+--stall abort; 130 after Ctrl-C; 141 when the reader of its output goes away; 2 for a wrong command line; 126 or 127 for a program that cannot be
 started or found.`
 
 const notes = `A job that goes on after logout: nohup gorun ... >log 2>&1 &, or setsid -f gorun ... >log 2>&1. Settings
@@ -67,7 +68,7 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetErr(stderr)
 	root.AddCommand(infoCommand(stdout), simulateCommand(stdout, stderr), doctorCommand(stdout, stderr, code),
 		tuneCommand(stdout, stderr, code), tuneRankCommand(stdout), k8sCommand(stdin, stdout, stderr, code),
-		vetCommand(stdin, stdout, stderr, code), manCommand(stdout), versionCommand(stdout),
+		vetCommand(stdin, stdout, stderr, code), statusCommand(stdout), manCommand(stdout), versionCommand(stdout),
 		completionCommand(stdout))
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(probeCommands(stdin, stdout)...)
@@ -91,7 +92,10 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	if err != nil {
 		return launcher.CodeUsage, usageError{err}
 	}
-	environ := os.Environ()
+	environ, err := j.withReport(os.Environ())
+	if err != nil {
+		return launcher.CodeUsage, usageError{err}
+	}
 	values, err := checkSettings(environ, parts, stderr)
 	if err != nil {
 		return launcher.CodeUsage, err
@@ -99,6 +103,11 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	job := launcher.Job{
 		Options: j.Options, Environ: environ, Stdin: stdin, Stdout: stdout, Stderr: stderr, Alone: true,
 		Cleaner: cleanerCommand(),
+	}
+	if job.Dump != "" {
+		if job.Dump, err = filepath.Abs(job.Dump); err != nil {
+			return launcher.CodeUsage, err
+		}
 	}
 	job.LogLevel = values.Log
 	if j.verbose && values.Log == "off" {
@@ -155,6 +164,19 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		job.Apps[i].Path = p.Path
 	}
 	return job.Run(), nil
+}
+
+// withReport returns the environment of a job with the setting that --report makes.
+func (j *jobFlags) withReport(environ []string) ([]string, error) {
+	if j.report == "" {
+		return environ, nil
+	}
+	dir, err := filepath.Abs(string(j.report)) // ranks may run in another folder
+	if err != nil {
+		return nil, err
+	}
+	environ = slices.DeleteFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, "GORUN_REPORT=") })
+	return append(environ, "GORUN_REPORT="+dir), nil
 }
 
 // checkSettings reads gorun's own settings, and warns of what has no effect in them and in those of each program (-x),

@@ -202,7 +202,7 @@ func TestInfoCollectives(t *testing.T) {
 			func(a *collectives.Algorithm, p collectives.Params) []string {
 				lines++
 				columns, o := cost(a, p), a.Operation
-				hasSchedule := a.Needs&collectives.OnBoard == 0 && !o.Neighborhood() && o != collectives.InterAllreduce
+				hasSchedule := a.Needs&collectives.OnBoard == 0 && !o.Neighborhood() && !o.BetweenGroups()
 				if len(columns) != len(costHeads) || (columns[1] != "") != hasSchedule {
 					t.Errorf("the costs of %v for %d bytes on %d ranks are %q", a, p.Count, p.Size, columns)
 				}

@@ -44,6 +44,10 @@ same checks run as go vet -vettool=$(which gorun), in editors and in CI.`,
 			case errors.As(err, &status):
 				*code = status.ExitCode()
 				return nil
+			case errors.Is(err, exec.ErrNotFound):
+				*code = launcher.CodeNotFound
+				return errors.New("gorun vet runs go vet, and there is no command go here: install Go (https://go.dev/dl), or " +
+					"add the folder of its commands to PATH, as in PATH=$PATH:/usr/local/go/bin")
 			case err != nil:
 				*code = launcher.CodeNotFound
 			}

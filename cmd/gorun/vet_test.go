@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func TestVet(t *testing.T) {
 	}
 	const wrong = "../../internal/vet/testdata/wrong"
 	out, code := vet(wrong)
-	if code != 1 || !strings.Contains(out, "wrong.go:7:2: the request of mpi.Isend is dropped") {
+	if code != 1 || !strings.Contains(out, "wrong.go:11:2: the request of mpi.Isend is dropped") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	if out, code := vet("-mpirequest=false", wrong); code != 1 || strings.Contains(out, "request of mpi.Isend is dropped") {
@@ -33,6 +34,11 @@ func TestVet(t *testing.T) {
 	}
 	if out, code := vet("../../internal/vet/testdata/right"); code != 0 || out != "" {
 		t.Errorf("of what is right, exit code %d:\n%s", code, out)
+	}
+	gorun := exec.Command(proc.Gorun(t), "vet", wrong)
+	gorun.Env = append(os.Environ(), "PATH="+t.TempDir())
+	if out, err := gorun.CombinedOutput(); err == nil || !strings.Contains(string(out), "install Go") {
+		t.Errorf("without go in PATH: %v\n%s", err, out)
 	}
 	if out, code := vet("--help"); code != 0 || !strings.Contains(out, "mpibuffer") {
 		t.Errorf("--help: exit code %d:\n%s", code, out)

@@ -45,7 +45,7 @@ type Row struct {
 
 // unsimulated says why an operation cannot be simulated.
 func unsimulated(o collectives.Operation) error {
-	if o == collectives.InterAllreduce {
+	if o.BetweenGroups() {
 		return fmt.Errorf("%v is between two groups of ranks, and a simulation has one", o)
 	}
 	if o.Neighborhood() {

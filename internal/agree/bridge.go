@@ -16,6 +16,10 @@ type Bridge struct {
 	Tag           int32  // of what the leaders say
 	High, FarHigh bool
 	Far           *ranks.Set // the other group
+	// Note is what the leader tells the other group beyond that. TakeNote gets what the other leader has told, and
+	// reports whether that can be; nil: it is of no use.
+	Note     []byte
+	TakeNote func(note []byte) bool
 }
 
 // Number finds the number of a communicator of both groups.
@@ -70,8 +74,8 @@ func (b *Bridge) message(m *Exchange, value uint32, no *Veto) *leaderMessage {
 	if b.High {
 		high = 1
 	}
-	return &leaderMessage{tag: b.Tag, kind: m.kind, value: value, no: no, told: AppendRanks(AppendInts(nil, high),
-		m.members)}
+	return &leaderMessage{tag: b.Tag, kind: m.kind, value: value, no: no,
+		told: AppendBytes(AppendRanks(AppendInts(nil, high), m.members), b.Note)}
 }
 
 // Talk exchanges with the other leader. told is what the group has to know of the other one.
@@ -128,8 +132,8 @@ func (l *leaderPayload) ReadVerdict(d *Decoder) {
 // read reports whether the word is one.
 func (l *leaderPayload) read() bool {
 	d := Decoder{B: l.message}
-	high, far := readTold(&d, l.b.C.Engine.Size())
-	if !d.Over() || far.N == 0 {
+	high, far, note := readTold(&d, l.b.C.Engine.Size())
+	if !d.Over() || far.N == 0 || l.b.TakeNote != nil && !l.b.TakeNote(note) {
 		return false
 	}
 	l.b.FarHigh, l.b.Far = high, far

@@ -3,6 +3,8 @@ package agree
 import (
 	"maps"
 	"sync"
+	"sync/atomic"
+	"weak"
 
 	"github.com/gorun-mpi/mpi/internal/ranks"
 )
@@ -39,6 +41,37 @@ type ContextIDs struct {
 
 	// outcomes has whether there is a communicator with a number that this rank has claimed last: see vote.go.
 	outcomes map[uint32]outcome
+	known    map[uint32]known // communicators, by their numbers: see Describe
+}
+
+// known is what a user who asks what a rank does is told of a communicator. It keeps no communicator in memory.
+type known struct {
+	label *atomic.Pointer[string]
+	calls weak.Pointer[atomic.Uint32]
+}
+
+// MakeKnown lets Describe say the name of g. calls counts the collective calls on it.
+func (g *Group) MakeKnown(calls *atomic.Uint32) {
+	x := g.Numbers
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	x.known[g.Context/ContextsEach] = known{g.label, weak.Make(calls)}
+}
+
+// Describe returns the name of the communicator that has a context, and how many collective calls this rank has made on
+// it; "": it has been freed.
+func (x *ContextIDs) Describe(context uint32) (name string, calls uint32) {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	k, ok := x.known[context/ContextsEach]
+	label := k.label
+	if !ok || label.Load() == nil {
+		return "", 0
+	}
+	if n := k.calls.Value(); n != nil {
+		calls = n.Load()
+	}
+	return *label.Load(), calls
 }
 
 // Late is a number whose communicator has been freed, if senders is not nil.
@@ -56,7 +89,8 @@ const outcomesKept = 1 << 12
 
 // NewContextIDs has the world's number taken.
 func NewContextIDs() *ContextIDs {
-	return &ContextIDs{Small: SmallNumbers, Taken: map[uint32]Late{0: {}}, outcomes: map[uint32]outcome{}}
+	return &ContextIDs{Small: SmallNumbers, Taken: map[uint32]Late{0: {}}, outcomes: map[uint32]outcome{},
+		known: map[uint32]known{}}
 }
 
 // Reserve returns the lowest free number that is not below want, and takes it if it is want.
@@ -82,6 +116,19 @@ func (x *ContextIDs) Reserve(want uint32) uint32 {
 	return id
 }
 
+// TakeLast takes a number for a communicator that other ranks know nothing of: the last small one if it is free, which
+// no rank asks for before it has had all others.
+func (x *ContextIDs) TakeLast() uint32 {
+	want := x.Small - 1
+	for {
+		id := x.Reserve(want)
+		if id == want {
+			return id
+		}
+		want = id
+	}
+}
+
 // forget forgets old outcomes of numbers that are not small, if there are too many.
 func (x *ContextIDs) forget() {
 	if uint64(len(x.outcomes)) < uint64(x.Small)+2*outcomesKept {
@@ -94,6 +141,7 @@ func (x *ContextIDs) forget() {
 func (x *ContextIDs) Release(id uint32, senders *ranks.Set) {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
+	delete(x.known, id)
 	switch {
 	case id >= x.Small:
 	case senders == nil:

@@ -53,14 +53,14 @@ func readLeaderMessage(from int, b []byte, size int) *leaderMessage {
 		w.bad = !d.Over() || w.no == nil
 		return w
 	}
-	_, w.far = readTold(&d, size)
+	_, w.far, _ = readTold(&d, size)
 	w.bad = !d.Over() || w.far.N == 0
 	return w
 }
 
 // readTold is what a group has to know of the other one's leader.
-func readTold(d *Decoder, size int) (high bool, far *ranks.Set) {
-	return d.Within(0, 1) != 0, d.Ranks(size)
+func readTold(d *Decoder, size int) (high bool, far *ranks.Set, note []byte) {
+	return d.Within(0, 1) != 0, d.Ranks(size), d.Bytes()
 }
 
 // PendingLeader is what a leader waits for.

@@ -2,6 +2,7 @@ package agree
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
@@ -160,7 +161,7 @@ func (s *Split) Take(child int, d *Decoder) *Veto {
 // takeSpans adds ranks, which come after the ranks of into, and reports whether there is one at least and all are in
 // order.
 func (s *Split) takeSpans(into *colored, child int, d *Decoder) bool {
-	size := int64(s.group.Size)
+	size := int64(s.group.Members().N)
 	for range d.Count() {
 		x := span{d.Within(int64(child), size-1), d.Within(1, size), d.Within(1, size), d.Int(), d.Int()}
 		if last, _ := x.last(); d.Bad || last >= size {
@@ -208,20 +209,49 @@ func (s *Split) choose() {
 	if s.Arrange != nil {
 		color = 0
 	}
-	runs, ok := s.groups[color]
-	if !ok {
-		return
+	if runs, ok := s.groups[color]; ok {
+		s.Members = s.inWorld(runs)
 	}
+}
+
+// inWorld translates ranks of the communicator, or of an intercommunicator's local group.
+func (s *Split) inWorld(runs []ranks.Run) *ranks.Set {
 	if s.group.Peers == nil {
-		s.Members = ranks.Of(runs...)
-		return
+		return ranks.Of(runs...)
 	}
+	members := s.group.Members()
 	var b ranks.Builder
 	ranks.Of(runs...).All(func(r int32) bool {
-		b.AddRank(int32(s.group.Peers.At(int(r))))
+		b.AddRank(int32(members.At(int(r))))
 		return true
 	})
-	s.Members = b.Done()
+	return b.Done()
+}
+
+// Table says which ranks of the world have given each color, in the order of their keys. It is known at the first rank
+// of the exchange, after that.
+func (s *Split) Table() []byte {
+	b := AppendInts(nil, int64(len(s.groups)))
+	for _, color := range slices.Sorted(maps.Keys(s.groups)) {
+		b = AppendRanks(AppendInts(b, color), s.inWorld(s.groups[color]))
+	}
+	return b
+}
+
+// ReadTable returns the ranks that have given a color by the Table of another group, far, in a world of so many ranks;
+// nil: none have. ok reports whether it is a table.
+func ReadTable(table []byte, color int64, far *ranks.Set, world int) (found *ranks.Set, ok bool) {
+	d := Decoder{B: table}
+	for range d.Count() {
+		c, members := d.Int(), d.Ranks(world)
+		if d.Bad || members.N == 0 || !members.Within(far) {
+			return nil, false
+		}
+		if c == color {
+			found = members
+		}
+	}
+	return found, d.Over()
 }
 
 // Down implements Payload.
@@ -241,7 +271,7 @@ func (s *Split) Down(child int) []byte {
 func (s *Split) ReadVerdict(d *Decoder) {
 	for range d.Count() {
 		color := d.Int()
-		s.groups[color] = d.Ranks(s.group.Size).Runs
+		s.groups[color] = d.Ranks(int(s.group.Members().N)).Runs
 	}
 	if !d.Bad {
 		s.choose()

@@ -180,8 +180,12 @@ func (s *boardState) setUp(g *Group, tag int32) error {
 			first = g.Size - 1 // 0.97 of the time: their processors are the bound, not the memory of one rank
 		}
 		s.pairs, s.most = collectives.Pairs(first, g.Size)
-		if s.err == nil && !g.Setup.Check {
-			s.On.Watch(g.context(), (&mismatchDetector{g: g, boardState: s}).look)
+		if s.err == nil {
+			look := (&mismatchDetector{g: g, boardState: s}).look
+			if g.Setup.Check {
+				look = nil
+			}
+			s.On.Watch(g.context(), look)
 		}
 		return s.err
 	}

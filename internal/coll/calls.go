@@ -64,6 +64,21 @@ func kindTag(kind int32, number uint32) int32 {
 	return kind<<agree.NumberBits | int32(number%(1<<agree.NumberBits))
 }
 
+// CallOf returns the name and the number, from 1 on, of the call whose message has a tag. The name is "" where the
+// ranks compare calls, or make a board; the number is 0 where they make a communicator.
+func CallOf(tag int32) (name string, number uint32) {
+	kind, number := tag>>agree.NumberBits, uint32(tag)%(1<<agree.NumberBits)+1
+	switch {
+	case kind < 1 || kind > exchangeKind:
+		return "", 0
+	case kind == exchangeKind:
+		return "", number
+	case kind > persistentKind:
+		return Persistent.Call(collectives.Operation(kind - 1 - persistentKind)), number
+	}
+	return Blocking.Call(collectives.Operation(kind - 1)), number
+}
+
 // exchangeTag is the tag of messages by which the ranks of a call compare it, in whichever way each of them makes it.
 func exchangeTag(tag int32) int32 { return kindTag(exchangeKind, uint32(tag)) }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/agree"
@@ -42,8 +43,11 @@ func (p *Plan) describe(w Way) []attribute {
 	switch o {
 	case collectives.Gatherv, collectives.Scatterv, collectives.Alltoallv, collectives.Alltoallw,
 		collectives.NeighborAllgather, collectives.NeighborAllgatherv, collectives.NeighborAlltoall,
-		collectives.NeighborAlltoallv, collectives.NeighborAlltoallw:
+		collectives.NeighborAlltoallv, collectives.NeighborAlltoallw, collectives.InterAllgather,
+		collectives.InterAllgatherv, collectives.InterAlltoall, collectives.InterAlltoallv, collectives.InterAlltoallw:
 		count = ""
+	case collectives.InterReduceScatter, collectives.InterReduceScatterBlock:
+		count = fmt.Sprintf("%d elements in send", p.Count)
 	case collectives.Allgatherv:
 		count = fmt.Sprintf("counts %v", p.params.OutCounts)
 	case collectives.ReduceScatter:
@@ -73,12 +77,16 @@ const mostCompared = 128
 // row returns the row of this rank: of Gatherv and Scatterv only the root has a number for each rank.
 func (p *Plan) row() (r row, has bool) {
 	in, out := p.params.InCounts, p.params.OutCounts
+	if p.attributes != nil { // only some ranks of both groups know the root
+		return row{}, false
+	}
 	switch p.Operation {
 	case collectives.Gatherv:
 		return row{[]int64{p.Count}, out}, true
 	case collectives.Scatterv:
 		return row{in, []int64{p.Count}}, true
-	case collectives.Alltoallv, collectives.Alltoallw:
+	case collectives.Alltoallv, collectives.Alltoallw, collectives.InterAllgather, collectives.InterAllgatherv,
+		collectives.InterAlltoall, collectives.InterAlltoallv, collectives.InterAlltoallw:
 		return row{in, out}, p.params.Size <= mostCompared
 	}
 	return row{}, false
@@ -108,8 +116,8 @@ func (m comparison) compareRows(p *Plan, rows map[int]row) *agree.Veto {
 			if sends && receives && gives != takes {
 				return &agree.Veto{Class: mpierr.ErrCount,
 					Text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls "+
-						"it with %d from rank %[1]d; the two must be equal", m.Name(i), p.Operation, gives, m.Name(j),
-						takes)}
+						"it with %d from rank %[1]d; the two must be equal", m.Name(i),
+						strings.TrimPrefix(p.Operation.String(), "inter_"), gives, m.Name(j), takes)}
 			}
 		}
 	}

@@ -63,12 +63,14 @@ type Topology interface {
 func (g *Group) InitWorld(e *pml.Engine, rank, size int, setup *Setup, heard func(error)) {
 	g.Group.InitWorld(e, rank, size, heard)
 	g.Setup, g.placement = setup, &placement{hosts: setup.Hosts}
+	g.MakeKnown(&g.numbers.count)
 }
 
 // Derive makes d a communicator of some ranks of g, with a number on which they have agreed. d has no name yet.
 func (g *Group) Derive(d *Group, members *ranks.Set, id uint32) {
 	g.Group.Derive(&d.Group, members, id)
 	d.Setup, d.placement = g.Setup, &placement{}
+	d.MakeKnown(&d.numbers.count)
 }
 
 // Duplicate gives d, which has the ranks of g, their order, topology and hosts.

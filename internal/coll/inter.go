@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
@@ -48,6 +49,14 @@ func (g *Group) derivePart(members *ranks.Set) *Group {
 // BothGroups returns the group of all ranks of an intercommunicator.
 func (g *Group) BothGroups() *Group { return g.inter.both }
 
+// RemoteAt returns where the ranks of the remote group begin among the ranks of BothGroups.
+func (g *Group) RemoteAt() int {
+	if g.inter.both.Rank < g.low {
+		return g.low
+	}
+	return 0
+}
+
 // RootGroup returns the group for calls whose root has this rank in the world. own: the root is this rank.
 func (g *Group) RootGroup(root int, own bool) *Group {
 	in := g.inter
@@ -75,20 +84,29 @@ const (
 // The other ranks of the root's group know nothing of it.
 func (p *Plan) CompareInter(g *Group, op string, root int) {
 	group, asRoot, named := g.Local.At(0), "", ""
-	typeName, count := p.TypeName, fmt.Sprintf("%d elements for each block", p.Count)
+	typeName, count, order, operator := p.TypeName, fmt.Sprintf("%d elements for each block", p.Count), "", ""
+	if p.Operation == collectives.Gatherv || p.Operation == collectives.Scatterv {
+		count = "" // each rank has its own
+	}
 	switch root {
 	case ranks.Root:
 		asRoot = fmt.Sprintf("root %d", g.WorldRank)
 	case ranks.ProcNull:
 		typeName, count = "", ""
-	default:
+	default: // these ranks combine
 		group, named = g.Peers.At(0), fmt.Sprintf("root %d", g.ToWorld(root))
+		if p.Operation.Facts().Reduces {
+			if order, operator = "an operator that commutes", p.OperatorName; !p.Commutative {
+				order = "Ordered"
+			}
+		}
 	}
 	p.attributes = []attribute{{text: op, class: mpierr.ErrComm},
 		{text: fmt.Sprintf("the root in the group of rank %d", group), class: mpierr.ErrRoot},
 		attributeAsRoot: {text: asRoot, class: mpierr.ErrRoot, optional: true},
 		attributeNamed:  {text: named, class: mpierr.ErrRoot, optional: true},
-		{text: typeName, class: mpierr.ErrType, optional: true}, {text: count, class: mpierr.ErrCount, optional: true}}
+		{text: typeName, class: mpierr.ErrType, optional: true}, {text: count, class: mpierr.ErrCount, optional: true},
+		{text: order, class: mpierr.ErrOp, optional: true}, {text: operator, class: mpierr.ErrOp, optional: true}}
 }
 
 // rootless reports that no rank is the root that others name, on an intercommunicator. attributes are known of all

@@ -34,6 +34,7 @@ const (
 	Question                   // up: a request of PMI-1
 	Finished                   // up: all is done, and all output sent
 	Host                       // up: what host an agent is on
+	State                      // up: what a rank says that it does
 	Ping                       // both: say that you are there
 	Pong                       // both
 	kinds
@@ -43,7 +44,7 @@ func (k Kind) String() string {
 	names := [kinds]string{"", "file", "start", "order", "stdin", "stdin end", "released", "answer", "call", "output room",
 		"started", "all started", "exited", "aborted", "failed", "refused", "stdout", "stderr", "stdout part",
 		"stderr part", "stdin room", "put", "fence", "question",
-		"finished", "host", "ping", "pong"}
+		"finished", "host", "state", "ping", "pong"}
 	if k > 0 && k < kinds {
 		return names[k]
 	}

@@ -37,6 +37,16 @@ type Options struct {
 	Wrap func(rank int, d transport.Device) transport.Device
 	// Host lets tests say where each rank of RunLocal is, by any numbers. nil: all are on one host.
 	Host func(rank int) int
+	// Hooks are of package mpi, which calls them: a *mpi.Hooks, or nil.
+	Hooks any
+}
+
+// Report returns the folder that gets a report of the calls, or "".
+func Report(o Options) string {
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	return lookup(o.Environ, "GORUN_REPORT")
 }
 
 // config is Options without a nil in Environ and Log, and the settings.
@@ -389,6 +399,28 @@ func (m *Member) followDeaths(client deathSource) {
 			m.Engine.EnsureLink(rank)
 		}
 	}
+}
+
+// Answer has answer called with what the launcher asks this rank, on a goroutine of its own, until the member is closed:
+// how much it wants to know, and a folder for the stacks of the goroutines. Launchers but gorun ask nothing.
+func (m *Member) Answer(answer func(level int, dump string) []byte) {
+	client, ok := m.client.(interface {
+		Questions() <-chan pmi.Question
+		Answer(id int, text []byte) error
+	})
+	if !ok {
+		return
+	}
+	go func() {
+		for {
+			select {
+			case <-m.ctx.Done():
+				return
+			case q := <-client.Questions():
+				client.Answer(q.ID, answer(q.Level, q.Dump))
+			}
+		}
+	}()
 }
 
 // Lost is closed when the launcher is gone, or its connection ends for another reason. nil: there is no launcher.

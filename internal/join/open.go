@@ -32,7 +32,8 @@ func openVerbs(c deviceConfig) (transport.Device, error) {
 	return verbs.New(verbs.Options{Rank: c.rank, Size: c.size, Library: c.set.VerbsLibrary, Devices: c.set.VerbsDevices,
 		Partition: c.set.VerbsPartition, TrafficClass: c.set.VerbsClass, ServiceLevel: c.set.VerbsLevel,
 		Tags: c.set.TagMatching, GPUDirect: c.set.GPUDirect, LocalRank: c.localRank, Nodes: nodesOfCPUs(),
-		RegisterFrom: int(c.set.VerbsRegister), Cache: c.set.VerbsCache, Control: control, Log: c.log, Debug: c.debug})
+		RegisterFrom: int(c.set.VerbsRegister), Cache: c.set.VerbsCache, ReceiveMemory: c.set.VerbsReceive,
+		Control: control, Log: c.log, Debug: c.debug})
 }
 
 // openUCX opens an error in a program that was built without the tag ucx.

@@ -64,6 +64,7 @@ type Client struct {
 	deadErr error // why the reader ended; written before dead is closed
 
 	gone
+	questions chan Question // has room for one
 
 	leaving atomic.Bool // Finalize or Close has begun: the end of the connection is no loss
 	lost    chan struct{}
@@ -81,6 +82,8 @@ func newClient(conn net.Conn, rank, size int) *Client {
 		dead:    make(chan struct{}),
 		lost:    make(chan struct{}),
 		gone:    gone{wake: make(chan struct{}, 1)},
+
+		questions: make(chan Question, 1),
 	}
 	c.in.r = conn
 	c.turn <- struct{}{}
@@ -149,6 +152,9 @@ func (c *Client) readLines() error {
 			return fmt.Errorf("%w: the launcher sent %w", ErrLost, err)
 		}
 		if (l.cmd == goneCommand || l.cmd == calledCommand) && c.heard(l, c.size) {
+			continue
+		}
+		if l.cmd == askCommand && c.ours && c.asked(l) {
 			continue
 		}
 		// A launcher that speaks out of turn would make every later reply answer the wrong question.

@@ -357,7 +357,7 @@ func launcherName(env lookup, kvsname string) string {
 // over an inherited socket it hands out the secret.
 func (c *Client) hello(ctx context.Context) error {
 	reply, err := c.request(ctx, "gorun_welcome", newLine("gorun_hello", "version", strconv.Itoa(helloVersion),
-		"gone", "1", "call", "1"))
+		"gone", "1", "call", "1", "ask", "1"))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,6 +128,7 @@ type Server struct {
 	ended     []int                // guarded by mu; ranks that Gone has told of
 	reported  map[int]bool         // guarded by mu; ranks that Ended has told of
 	in        int                  // guarded by mu; of them, those that are in the barrier
+	told      answers
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
@@ -146,10 +148,12 @@ type serverConn struct {
 	follow    string // guarded by Server.mu; the key whose followers go out with the barrier; "": none
 	listens   bool   // guarded by Server.mu; it wants to be told of ranks that have ended
 	endsSent  int    // guarded by Server.mu; of how many it was
-	// It wants to be told of ranks that call it, those that it has not been told of, and whether it has ended. All are
-	// guarded by Server.mu.
+	// It wants to be told of ranks that call it, those that it has not been told of, whether it can be asked what it
+	// does, what it has not been asked yet, and whether it has ended. All are guarded by Server.mu.
 	takesCalls bool
 	calls      []int // each rank at most once
+	answers    bool  // it can be asked what it does
+	question   *Question
 	left       bool
 	notices    chan struct{} // has room for one: there are more
 	initSeen   bool
@@ -193,6 +197,7 @@ func NewServer(size int, o Options) *Server {
 		conns:    map[int]*serverConn{},
 		held:     map[string][]asked{},
 		reported: map[int]bool{},
+		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}},
 	}
 }
 
@@ -326,7 +331,7 @@ func (c *serverConn) write() {
 		case b := <-c.outbox:
 			send(b)
 		case <-c.notices:
-			put(append(c.obituaries(), c.callLines()...))
+			put(slices.Concat(c.obituaries(), c.callLines(), c.questionLine()))
 		case <-c.done:
 			for len(c.outbox) > 0 {
 				send(<-c.outbox)
@@ -351,6 +356,8 @@ func (c *serverConn) read() error {
 		switch {
 		case l.cmd == "abort":
 			c.abort(l)
+		case err == nil && l.cmd == stateCommand:
+			c.state(l) // it has no reply
 		case err == nil:
 			c.owed <- struct{}{}
 			err = c.serve(l)
@@ -539,6 +546,11 @@ func (c *serverConn) hello(l line) error {
 	if v, _ := l.get("call"); v == "1" {
 		c.s.mu.Lock()
 		c.takesCalls = true
+		c.s.mu.Unlock()
+	}
+	if v, _ := l.get("ask"); v == "1" {
+		c.s.mu.Lock()
+		c.answers = true
 		c.s.mu.Unlock()
 	}
 	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))

@@ -14,7 +14,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "off", GPUDirect: "auto", CollCheck: "auto",
+		UnexpectedMax: 64 << 20, VerbsReceive: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "off", GPUDirect: "auto", CollCheck: "auto",
 		Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second, ShmCMA: true, CUDAShare: true,
 	}
 	if !reflect.DeepEqual(v, want) {
@@ -27,14 +27,14 @@ func TestLoad(t *testing.T) {
 		"HOME=/", "GORUN_TRANSPORTS=Shm, loop", "GORUN_EAGER_MAX=16K", "GORUN_UNEXPECTED_MAX=1GiB", "GORUN_SPIN=0",
 		"GORUN_SHM_RING=4096", "GORUN_LOG=DEBUG", "GORUN_TIMEOUT=5s", "GORUN_PEER_TIMEOUT=2s", "GORUN_KEY=k",
 		"GORUN_JOB=j", "GORUN_LOCAL_RANK=3",
-		"GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "GORUN_VERBS_CACHE=256", "GORUN_TM=On",
+		"GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "GORUN_VERBS_CACHE=256", "GORUN_TM=On", "GORUN_VERBS_RECV_MAX=1G",
 	})
 	if err != nil || len(warnings) != 0 {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
 		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, VerbsClass: 106,
-		ShmCMA: true, CUDAShare: true, VerbsCache: 256, TagMatching: "on", GPUDirect: "auto", CollCheck: "auto",
+		ShmCMA: true, CUDAShare: true, VerbsCache: 256, VerbsReceive: 1 << 30, TagMatching: "on", GPUDirect: "auto", CollCheck: "auto",
 		Log: "debug", Timeout: 5 * time.Second, PeerTimeout: 2 * time.Second, Job: "j", LocalSize: 4, CPUs: 2,
 	}
 	if !reflect.DeepEqual(v, want) {
@@ -86,6 +86,7 @@ func TestBadValues(t *testing.T) {
 		"GORUN_SHM_RING=1,5M", "GORUN_SHM_RING=99999999999999999999",
 		"GORUN_VERBS_TC=256", "GORUN_VERBS_TC=-1", "GORUN_TCP_TLS=yes",
 		"GORUN_TM=1", "GORUN_TM=yes", "GORUN_VERBS_CACHE=many", "GORUN_VERBS_CACHE=-1", "GORUN_VERBS_CACHE=1048577",
+		"GORUN_VERBS_RECV_MAX=auto", "GORUN_VERBS_RECV_MAX=-1",
 	} {
 		_, _, err := Load([]string{kv})
 		name, value, _ := strings.Cut(kv, "=")

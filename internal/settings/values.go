@@ -109,6 +109,10 @@ type Values struct {
 	// registration ends with its message.
 	VerbsCache int `env:"GORUN_VERBS_CACHE" default:"0" max:"1048576" of:"verbs" like:"mpi_leave_pinned"`
 
+	// The most memory of a rank for the buffers into which messages of all its peers come over RDMA. Their number follows
+	// the number of peers, two for each; 1,024, which take 8 MiB, are there in any case.
+	VerbsReceive int64 `env:"GORUN_VERBS_RECV_MAX" default:"64MiB" of:"verbs" like:"btl_openib_receive_queues, UCX_RC_RX_QUEUE_LEN"`
+
 	// Whether RDMA devices match tags and run rendezvous by themselves. off: software matches everything; on: devices
 	// match where they can, and the log says where one refuses.
 	TagMatching string `env:"GORUN_TM" default:"off" oneof:"off,on" of:"verbs" like:"UCX_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"`
@@ -127,6 +131,10 @@ type Values struct {
 	// 1: a rank lets the ranks of its host map its device memory, and one copy moves a message from device to device.
 	// 0: such a message goes through pinned memory of the host.
 	CUDAShare bool `env:"GORUN_CUDA_SHARE" default:"1" of:"cuda" like:"UCX_TLS=^cuda_ipc"`
+
+	// The folder that gets a report of the calls of all ranks, report.json and trace.json, at the end of the job. Rank 0
+	// writes it, on its host. gorun --report sets it. It must be the same for all ranks.
+	Report string `env:"GORUN_REPORT"`
 
 	// The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.
 	Job string `env:"GORUN_JOB" of:"job"`

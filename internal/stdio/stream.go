@@ -20,8 +20,6 @@ const (
 	maxLine = 256 << 10
 	// partialAfter is how long the beginning of a line waits for its end; a prompt must be seen.
 	partialAfter = 100 * time.Millisecond
-	// maxHeld bounds what one rank's dump may take in memory. A longer one is written in parts.
-	maxHeld = 8 << 20
 )
 
 // quiet is how long a stream that should be at its end may be silent before it is given up: a process that is not ours
@@ -38,7 +36,6 @@ type stream struct {
 	done chan struct{} // closed when all of it is in the outlet
 	tag  string        // before each line; "": none
 	time bool          // the time is before each line, and before the tag
-	head string        // before what was held back
 
 	line   []byte    // the beginning of a line whose end has not come
 	since  time.Time // when it began, if there is one
@@ -46,10 +43,8 @@ type stream struct {
 	cut    bool      // tagged, and written in part with a newline that is ours: its own, if it comes next, is left out
 	out    []byte    // tagged lines, reused
 
-	hold   *atomic.Bool // collect everything: what comes is a dump that should not be mixed with others'
 	ending *atomic.Bool // the processes are gone: silence means the end
-	held   []byte
-	dedup  dedupStream // on its way to the outlet; tags come after it
+	dedup  dedupStream  // on its way to the outlet; tags come after it
 }
 
 // pump runs until the stream ends.
@@ -158,10 +153,6 @@ func (s *stream) impatient() bool {
 }
 
 func (s *stream) take(b []byte) {
-	if s.hold.Load() {
-		s.collect(b)
-		return
-	}
 	if s.cut && b[0] == '\n' {
 		b = b[1:]
 	}
@@ -239,40 +230,6 @@ func (s *stream) flushLine() {
 func (s *stream) finish() {
 	s.flushLine()
 	s.write(s.dedup.finish())
-	s.flushHeld()
-}
-
-// collect keeps what comes for the end, as far as there is room.
-func (s *stream) collect(b []byte) {
-	s.held = append(s.held, b...)
-	if len(s.held) < maxHeld {
-		return
-	}
-	end := bytes.LastIndexByte(s.held, '\n') + 1
-	if end == 0 {
-		end = len(s.held)
-	}
-	rest := bytes.Clone(s.held[end:])
-	s.held = s.held[:end]
-	s.flushHeld()
-	s.held = append(s.held[:0], rest...)
-}
-
-// flushHeld writes what was held back, after the line that was in hand before.
-func (s *stream) flushHeld() {
-	s.flushLine()
-	if len(s.held) == 0 {
-		return
-	}
-	s.write(s.dedup.release())
-	if s.held[len(s.held)-1] != '\n' {
-		s.held = append(s.held, '\n')
-	}
-	if s.tagged() {
-		s.write(s.held)
-		return
-	}
-	s.to.Put(append([]byte(s.head), s.held...))
 }
 
 // tagged reports whether text is put before each line.

@@ -21,9 +21,9 @@ func collect(t *testing.T, tag string, write func(w *os.File, s *stream)) string
 		t.Fatal(err)
 	}
 	var out proc.Buffer
-	var hold, ending atomic.Bool
-	s := &stream{from: near, to: NewOutlet(&out, false, nil), done: make(chan struct{}), tag: tag, head: "head\n",
-		hold: &hold, ending: &ending}
+	var ending atomic.Bool
+	s := &stream{from: near, to: NewOutlet(&out, false, nil), done: make(chan struct{}), tag: tag,
+		ending: &ending}
 	go func() { s.pump(); s.to.Flush() }()
 	write(far, s)
 	far.Close()
@@ -71,13 +71,6 @@ func TestStream(t *testing.T) {
 	for _, end := range []string{"", "\n", "\nnext", "\nnext\n"} {
 		checkLong(t, long, end, collect(t, "[1] ", print(long, end)))
 	}
-	held := collect(t, "", func(w *os.File, s *stream) {
-		s.hold.Store(true)
-		io.WriteString(w, "dump\nof it")
-	})
-	if held != "head\ndump\nof it\n" {
-		t.Errorf("held: %q", held)
-	}
 }
 
 // checkLong expects a line that is too long for one write in pieces, each of them a whole line with its tag, and after
@@ -112,9 +105,9 @@ func TestStreamProgress(t *testing.T) {
 					t.Fatal(err)
 				}
 				var out proc.Buffer
-				var hold, ending atomic.Bool
+				var ending atomic.Bool
 				s := &stream{from: near, to: NewOutlet(&out, false, nil), done: make(chan struct{}), tag: tag,
-					hold: &hold, ending: &ending}
+					ending: &ending}
 				go s.pump()
 				defer func() {
 					far.Close()
@@ -142,42 +135,13 @@ func TestStreamAfterStandstill(t *testing.T) {
 	io.WriteString(far, "of it\n")
 	far.Close()
 	var out proc.Buffer
-	var hold, ending atomic.Bool
-	s := &stream{from: near, to: NewOutlet(&out, false, nil), done: make(chan struct{}), tag: "[1] ", hold: &hold,
+	var ending atomic.Bool
+	s := &stream{from: near, to: NewOutlet(&out, false, nil), done: make(chan struct{}), tag: "[1] ",
 		ending: &ending, line: []byte("half "), update: true, since: time.Now().Add(-time.Hour)}
 	s.pump()
 	s.to.Flush()
 	if got := out.String(); got != "[1] half of it\n" {
 		t.Errorf("%q", got)
-	}
-}
-
-// What is held back keeps its order, however much it is.
-func TestStreamHeldOrder(t *testing.T) {
-	for _, tag := range []string{"", "[1] "} {
-		got := collect(t, tag, func(w *os.File, s *stream) {
-			// The stream takes both at once, and shows the whole line.
-			io.WriteString(w, "line\nbefore")
-			shown := func() bool { return strings.Contains(s.to.to.(*proc.Buffer).String(), "line\n") }
-			proc.Eventually(t, "the line", shown)
-			s.hold.Store(true)
-			io.WriteString(w, "FIRST\n")
-			block := strings.Repeat("y", 1<<16-1) + "\n"
-			for range 2*maxHeld>>16 + 1 {
-				io.WriteString(w, block)
-			}
-			io.WriteString(w, "LAST\n")
-		})
-		got = strings.ReplaceAll(got, "head\n", "")
-		long := strings.Repeat(tag+strings.Repeat("y", 1<<16-1)+"\n", 2*maxHeld>>16+1)
-		want := tag + "line\n" + tag + "before" + tag + "FIRST\n" + long + tag + "LAST\n"
-		if tag != "" {
-			want = strings.Replace(want, "before", "before\n", 1)
-		}
-		if got != want {
-			t.Errorf("tag %q: FIRST at %d, LAST at %d of %d bytes, want %d", tag, strings.Index(got, "FIRST"),
-				strings.Index(got, "LAST"), len(got), len(want))
-		}
 	}
 }
 

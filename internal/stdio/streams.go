@@ -1,7 +1,6 @@
 package stdio
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,8 +13,8 @@ type Streams struct {
 	Stdout, Stderr *Outlet      // the same if both are one file
 	Broken         <-chan error // an outlet cannot be written
 
-	dedup        *dedup      // shared with each stream
-	hold, ending atomic.Bool // of every stream
+	dedup  *dedup      // shared with each stream
+	ending atomic.Bool // of every stream
 
 	mu     sync.Mutex
 	all    []*stream // guarded by mu
@@ -66,9 +65,8 @@ func (s *Streams) add(from Source, to *Outlet, d *dedup) (*os.File, error) {
 		return nil, err
 	}
 	st := &stream{
-		from: near, to: to, time: from.Time, done: make(chan struct{}), hold: &s.hold, ending: &s.ending,
+		from: near, to: to, time: from.Time, done: make(chan struct{}), ending: &s.ending,
 		dedup: dedupStream{of: d, rank: from.Rank, ended: from.Ended},
-		head:  fmt.Sprintf("--- rank %d on host %s ---\n", from.Rank, from.Host),
 	}
 	if from.Tag {
 		st.tag = tagOf(from.Rank, to.coloured)
@@ -85,9 +83,6 @@ func (s *Streams) Fail() { s.dedup.fail() }
 
 // Summary returns lines that name the ranks whose text was left out, since another rank had written it.
 func (s *Streams) Summary() []string { return s.dedup.summary() }
-
-// Hold has the output of each rank collected, and written in one piece: a dump of goroutines follows.
-func (s *Streams) Hold() { s.hold.Store(true) }
 
 // Drain waits until all output of the ranks is in the outlets.
 func (s *Streams) Drain() {

@@ -48,6 +48,8 @@ func eachIf(pass *analysis.Pass, body *ast.BlockStmt) {
 			if !chained[n] {
 				byRank(pass, n, body)
 			}
+		case *ast.SwitchStmt:
+			byCase(pass, n, body)
 		}
 		return true
 	})
@@ -97,43 +99,110 @@ func byRank(pass *analysis.Pass, s *ast.IfStmt, body *ast.BlockStmt) {
 	case *ast.IfStmt:
 		other = []ast.Stmt{e}
 	}
-	rest := restOf(pass, s, comm, body)
-	yes, no := sideOf(pass, comm, s.Body.List, ends(other)), sideOf(pass, comm, other, ends(s.Body.List))
-	for _, side := range [][2]side{{yes, no}, {no, yes}} {
-		if side[1].unsure || side[1].goesOn && rest.unsure {
-			continue
-		}
-		for _, op := range slices.Sorted(maps.Keys(side[0].calls)) {
-			if side[1].calls[op] != nil || side[1].goesOn && rest.calls[op] != nil || rest.byRank[op] {
-				continue
-			}
-			m := side[0].calls[op]
-			pass.Reportf(m.call.Pos(), "%s depends on the rank in %s: the other ranks make no %s here, and all ranks of a "+
-				"communicator must", called(m.f), comm.Name(), op)
+	branches := []branch{{list: s.Body.List, ends: ends(s.Body.List)}, {list: other, ends: ends(other)}}
+	compare(pass, comm, branches, restOf(pass, s, types.ExprString(s.Cond), comm, body), "the other ranks make")
+}
+
+// byCase reports the same of the cases of a switch on the rank. Without default, ranks may be in none of the cases:
+// that is certain only of a single case.
+func byCase(pass *analysis.Pass, s *ast.SwitchStmt, body *ast.BlockStmt) {
+	var comm types.Object
+	if s.Tag != nil {
+		if comm = rankIn(pass, s.Tag); comm == nil {
+			return
 		}
 	}
+	var branches []branch
+	hasDefault := false
+	for _, c := range s.Body.List {
+		c := c.(*ast.CaseClause)
+		if s.Tag == nil && c.List != nil {
+			if len(c.List) > 1 {
+				return
+			}
+			decides := rankIn(pass, c.List[0])
+			if decides == nil || comm != nil && decides != comm {
+				return
+			}
+			comm = decides
+		}
+		hasDefault = hasDefault || c.List == nil
+		b := branch{list: c.Body, ends: ends(c.Body)}
+		if n := len(c.Body); n > 0 {
+			if j, ok := c.Body[n-1].(*ast.BranchStmt); ok {
+				if j.Tok == token.FALLTHROUGH {
+					return
+				}
+				b.ends = j.Tok != token.BREAK || j.Label != nil
+			}
+		}
+		branches = append(branches, b)
+	}
+	if comm == nil {
+		return
+	}
+	if !hasDefault && len(branches) == 1 {
+		branches = append(branches, branch{})
+	}
+	compare(pass, comm, branches, restOf(pass, s, "", comm, body), "ranks of another case make")
+}
+
+// branch is the statements that some of the ranks execute.
+type branch struct {
+	list []ast.Stmt
+	ends bool // they leave the function or the loop
+}
+
+// compare reports collective calls on a communicator that are in one branch, and that the ranks of another branch do
+// not make. rest is what follows all of them.
+func compare(pass *analysis.Pass, comm types.Object, branches []branch, rest side, others string) {
+	sides := make([]side, len(branches))
+	for i, b := range branches {
+		sides[i] = sideOf(pass, comm, b.list)
+	}
+	for i, a := range sides {
+		for _, op := range slices.Sorted(maps.Keys(a.calls)) {
+			makesNone := func(j int) bool {
+				goesOn := branches[i].ends && !branches[j].ends // to what follows, which the ranks of a do not reach
+				return j != i && !sides[j].unsure && sides[j].calls[op] == nil &&
+					!(goesOn && (rest.unsure || rest.calls[op] != nil))
+			}
+			if rest.byRank[op] || !slices.ContainsFunc(indices(len(sides)), makesNone) {
+				continue
+			}
+			m := a.calls[op]
+			pass.Reportf(m.call.Pos(), "%s depends on the rank in %s: %s no %s here, and all ranks of a "+
+				"communicator must", called(m.f), comm.Name(), others, op)
+		}
+	}
+}
+
+func indices(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
 }
 
 // side is what some of the ranks do.
 type side struct {
 	calls  map[string]*made
 	unsure bool            // it may make calls in functions of the program
-	goesOn bool            // to what follows, which the ranks of the other side do not reach
 	byRank map[string]bool // of the rest: operations that other conditions on the rank have
 }
 
-func sideOf(pass *analysis.Pass, comm types.Object, list []ast.Stmt, otherEnds bool) side {
-	found := side{goesOn: otherEnds && !ends(list), calls: map[string]*made{}}
+func sideOf(pass *analysis.Pass, comm types.Object, list []ast.Stmt) side {
+	found := side{calls: map[string]*made{}}
 	for _, s := range list {
 		found.look(pass, comm, s, nil)
 	}
 	return found
 }
 
-// restOf is what may be executed after s in a function: what follows, and the whole of a loop that s is in.
-func restOf(pass *analysis.Pass, s *ast.IfStmt, comm types.Object, body *ast.BlockStmt) side {
+// restOf is what may be executed after s in a function: what follows, and the whole of a loop that s is in. condition
+// is what s depends on.
+func restOf(pass *analysis.Pass, s ast.Stmt, condition string, comm types.Object, body *ast.BlockStmt) side {
 	from := s.End()
-	condition := types.ExprString(s.Cond)
 	rest := side{calls: map[string]*made{}, byRank: map[string]bool{}}
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -146,7 +215,13 @@ func restOf(pass *analysis.Pass, s *ast.IfStmt, comm types.Object, body *ast.Blo
 		case *ast.IfStmt:
 			around := n.Pos() <= s.Pos() && s.End() <= n.End()
 			if !around && types.ExprString(n.Cond) != condition && rankIn(pass, n.Cond) == comm {
-				for op := range sideOf(pass, comm, []ast.Stmt{n}, false).calls {
+				for op := range sideOf(pass, comm, []ast.Stmt{n}).calls {
+					rest.byRank[op] = true
+				}
+			}
+		case *ast.SwitchStmt:
+			if around := n.Pos() <= s.Pos() && s.End() <= n.End(); !around && onRank(pass, n, comm) {
+				for op := range sideOf(pass, comm, []ast.Stmt{n}).calls {
 					rest.byRank[op] = true
 				}
 			}
@@ -155,6 +230,16 @@ func restOf(pass *analysis.Pass, s *ast.IfStmt, comm types.Object, body *ast.Blo
 	})
 	rest.look(pass, comm, body, func(n ast.Node) bool { return n == s || n.End() <= from })
 	return rest
+}
+
+// onRank reports whether a switch depends on the rank in a communicator.
+func onRank(pass *analysis.Pass, s *ast.SwitchStmt, comm types.Object) bool {
+	if s.Tag != nil {
+		return rankIn(pass, s.Tag) == comm
+	}
+	return slices.ContainsFunc(s.Body.List, func(c ast.Stmt) bool {
+		return slices.ContainsFunc(c.(*ast.CaseClause).List, func(e ast.Expr) bool { return rankIn(pass, e) == comm })
+	})
 }
 
 // look notes the first call of each collective operation on a communicator, outside of what is skipped.
@@ -172,7 +257,11 @@ func (d *side) look(pass *analysis.Pass, comm types.Object, n ast.Node, skip fun
 				d.unsure = d.unsure || ofProgram(pass, n)
 				return true
 			}
-			if op := operationOf(f); op != "" && d.calls[op] == nil && on(pass, n, f) == comm {
+			switch op, c := operationOf(f), on(pass, n, f); {
+			case op == "":
+			case c == nil:
+				d.unsure = true // it may be this communicator
+			case c == comm && d.calls[op] == nil:
 				d.calls[op] = &made{n, f}
 			}
 		}
@@ -209,12 +298,64 @@ func on(pass *analysis.Pass, call *ast.CallExpr, f *types.Func) types.Object {
 		if !ok {
 			return nil
 		}
-		return object(pass.TypesInfo, sel.X)
+		return commOf(pass, sel.X)
 	}
 	if len(call.Args) == 0 {
 		return nil
 	}
-	return object(pass.TypesInfo, call.Args[0])
+	return commOf(pass, call.Args[0])
+}
+
+// commOf is the variable that has a communicator, or has what WithContext made of it: c of c.WithContext(ctx), and of t
+// after t := c.WithContext(ctx).
+func commOf(pass *analysis.Pass, e ast.Expr) types.Object {
+	for range 8 { // a program has no more of them about one another
+		if f := callee(pass.TypesInfo, e); f != nil && called(f) == "Comm.WithContext" {
+			sel, ok := ast.Unparen(ast.Unparen(e).(*ast.CallExpr).Fun).(*ast.SelectorExpr)
+			if !ok {
+				return nil
+			}
+			e = sel.X
+			continue
+		}
+		v, ok := object(pass.TypesInfo, e).(*types.Var)
+		if !ok {
+			return object(pass.TypesInfo, e)
+		}
+		made := valueOf(pass, v)
+		if f := callee(pass.TypesInfo, made); f == nil || called(f) != "Comm.WithContext" || isAssigned(pass, v) {
+			return v
+		}
+		e = made
+	}
+	return nil
+}
+
+// valueOf returns the expression by which a variable is defined, in v := e or var v = e; nil: there is none such.
+func valueOf(pass *analysis.Pass, v *types.Var) (e ast.Expr) {
+	for _, file := range pass.Files {
+		if file.FileStart > v.Pos() || v.Pos() >= file.FileEnd {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				for i, name := range n.Lhs {
+					if id, ok := name.(*ast.Ident); ok && len(n.Lhs) == len(n.Rhs) && pass.TypesInfo.Defs[id] == v {
+						e = n.Rhs[i]
+					}
+				}
+			case *ast.ValueSpec:
+				for i, name := range n.Names {
+					if len(n.Names) == len(n.Values) && pass.TypesInfo.Defs[name] == v {
+						e = n.Values[i]
+					}
+				}
+			}
+			return e == nil
+		})
+	}
+	return e
 }
 
 // rankIn returns the communicator whose rank decides a condition, where a variable has it; nil: none does. What a
@@ -269,29 +410,12 @@ func isAssigned(pass *analysis.Pass, v types.Object) bool {
 }
 
 // rankOf returns the communicator whose rank a variable has from its definition on, as in me, n := c.Rank(), c.Size().
-func rankOf(pass *analysis.Pass, v *types.Var) (comm types.Object) {
-	for _, file := range pass.Files {
-		if file.FileStart > v.Pos() || v.Pos() >= file.FileEnd {
-			continue
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			a, ok := n.(*ast.AssignStmt)
-			if !ok || len(a.Lhs) != len(a.Rhs) {
-				return true
-			}
-			for i, e := range a.Lhs {
-				id, ok := e.(*ast.Ident)
-				if !ok || pass.TypesInfo.Defs[id] != v {
-					continue
-				}
-				if f := callee(pass.TypesInfo, a.Rhs[i]); f != nil && called(f) == "Comm.Rank" {
-					comm = on(pass, ast.Unparen(a.Rhs[i]).(*ast.CallExpr), f)
-				}
-			}
-			return true
-		})
+func rankOf(pass *analysis.Pass, v *types.Var) types.Object {
+	e := valueOf(pass, v)
+	if f := callee(pass.TypesInfo, e); f != nil && called(f) == "Comm.Rank" {
+		return on(pass, ast.Unparen(e).(*ast.CallExpr), f)
 	}
-	return comm
+	return nil
 }
 
 // ends reports whether the last of the statements leaves the function or the loop.

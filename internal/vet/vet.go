@@ -2,8 +2,10 @@ package vet
 
 import (
 	"go/ast"
+	"go/constant"
 	"go/token"
 	"go/types"
+	"math"
 	"slices"
 	"strings"
 
@@ -280,7 +282,8 @@ type pending struct {
 	set     bool
 	failed  types.Object // the variable that has the error of the start
 	buffer  types.Object
-	reading bool // the operation writes the buffer; else it only reads it
+	part    *ast.SliceExpr // of the buffer; nil: all of it
+	reading bool           // the operation writes the buffer; else it only reads it
 }
 
 // pendingOf returns the operation that a statement starts: r, err := mpi.Irecv(…), or s.Add(mpi.Irecv(…)). Of an
@@ -323,7 +326,11 @@ func pendingOf(info *types.Info, s ast.Stmt) *pending {
 	if len(args) < 2 {
 		return nil
 	}
-	if p.buffer = object(info, args[1]); p.buffer == nil {
+	p.buffer = object(info, args[1])
+	if s, ok := ast.Unparen(args[1]).(*ast.SliceExpr); ok && p.buffer == nil {
+		p.part, p.buffer = s, object(info, s.X)
+	}
+	if p.buffer == nil {
 		return nil
 	}
 	return p
@@ -338,7 +345,7 @@ func (p *pending) follow(pass *analysis.Pass, list []ast.Stmt) {
 		if p.hasFailed(pass.TypesInfo, s) {
 			continue
 		}
-		if use := p.use(pass.TypesInfo, s); use != nil {
+		if use := p.use(pass, s); use != nil {
 			what := "written"
 			if p.reading {
 				what = "used"
@@ -385,16 +392,12 @@ func (p *pending) isReplaced(info *types.Info, s ast.Stmt) bool {
 
 // use is where a statement uses the elements of the buffer in a way that is not allowed; nil: nowhere. The slice itself
 // may be used: stored, cut, compared with nil.
-func (p *pending) use(info *types.Info, s ast.Stmt) (use ast.Node) {
-	is := func(e ast.Expr) bool { // the buffer, or a part of it
-		if s, ok := ast.Unparen(e).(*ast.SliceExpr); ok {
-			e = s.X
-		}
-		return object(info, e) == p.buffer
-	}
+func (p *pending) use(pass *analysis.Pass, s ast.Stmt) (use ast.Node) {
+	info := pass.TypesInfo
+	is := func(e ast.Expr) bool { return p.shares(pass, e) }
 	element := func(e ast.Expr) bool {
 		i, ok := ast.Unparen(e).(*ast.IndexExpr)
-		return ok && is(i.X)
+		return ok && p.has(pass, i)
 	}
 	ast.Inspect(s, func(n ast.Node) bool {
 		if use != nil {
@@ -412,7 +415,7 @@ func (p *pending) use(info *types.Info, s ast.Stmt) (use ast.Node) {
 				use = n
 			}
 		case *ast.IndexExpr:
-			if p.reading && is(n.X) {
+			if p.reading && element(n) {
 				use = n
 			}
 		case *ast.RangeStmt:
@@ -431,6 +434,103 @@ func (p *pending) use(info *types.Info, s ast.Stmt) (use ast.Node) {
 	return use
 }
 
+// shares reports whether a slice is certain to have elements that the operation has.
+func (p *pending) shares(pass *analysis.Pass, e ast.Expr) bool {
+	s, cut := ast.Unparen(e).(*ast.SliceExpr)
+	if cut {
+		e = s.X
+	}
+	if object(pass.TypesInfo, e) != p.buffer {
+		return false
+	}
+	if p.part == nil || !cut || s.Low == nil && s.High == nil {
+		return true
+	}
+	if sameValue(pass, s.Low, p.part.Low) && sameValue(pass, s.High, p.part.High) {
+		return true
+	}
+	low, high, known := bounds(pass.TypesInfo, s)
+	from, to, alsoKnown := bounds(pass.TypesInfo, p.part)
+	return known && alsoKnown && max(low, from) < min(high, to)
+}
+
+// has reports whether an element is certain to be one that the operation has.
+func (p *pending) has(pass *analysis.Pass, i *ast.IndexExpr) bool {
+	if p.part == nil {
+		return p.shares(pass, i.X)
+	}
+	if object(pass.TypesInfo, i.X) != p.buffer {
+		return false
+	}
+	if p.part.Low != nil && sameValue(pass, i.Index, p.part.Low) {
+		return true // an operation without elements is none that a program starts and goes on with them
+	}
+	at, ok := constantOf(pass.TypesInfo, i.Index)
+	low, high, known := bounds(pass.TypesInfo, p.part)
+	return ok && known && low <= at && at < high
+}
+
+// bounds are the constant bounds of a slice expression. Where the length of the slice is the upper one, it is no limit.
+func bounds(info *types.Info, s *ast.SliceExpr) (low, high int64, known bool) {
+	high = math.MaxInt64
+	lowKnown, highKnown := true, true
+	if s.Low != nil {
+		low, lowKnown = constantOf(info, s.Low)
+	}
+	if s.High != nil {
+		high, highKnown = constantOf(info, s.High)
+	}
+	return low, high, lowKnown && highKnown
+}
+
+func constantOf(info *types.Info, e ast.Expr) (int64, bool) {
+	v := info.Types[e].Value
+	if v == nil {
+		return 0, false
+	}
+	return constant.Int64Val(constant.ToInt(v))
+}
+
+// sameValue reports whether two expressions are written alike, of constants and variables that keep their first values;
+// nil is like nil.
+func sameValue(pass *analysis.Pass, a, b ast.Expr) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	if types.ExprString(a) != types.ExprString(b) {
+		return false
+	}
+	steady := true
+	for _, e := range []ast.Expr{a, b} {
+		ast.Inspect(e, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr, *ast.IndexExpr, *ast.SelectorExpr:
+				steady = false
+			case *ast.Ident:
+				if v, ok := pass.TypesInfo.Uses[n].(*types.Var); ok {
+					steady = steady && v.Parent() != pass.Pkg.Scope() && !isAssigned(pass, v)
+				}
+			}
+			return steady
+		})
+	}
+	return steady && objectsAlike(pass.TypesInfo, a, b)
+}
+
+// objectsAlike reports whether the names in two expressions, written alike, are of the same things.
+func objectsAlike(info *types.Info, a, b ast.Expr) bool {
+	names := func(e ast.Expr) (all []types.Object) {
+		ast.Inspect(e, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				all = append(all, info.Uses[id])
+			}
+			return true
+		})
+		return all
+	}
+	return slices.Equal(names(a), names(b))
+}
+
 // inCall reports whether a call uses the elements of its argument i.
 func (p *pending) inCall(info *types.Info, call *ast.CallExpr, i int) bool {
 	f := info.Types[call.Fun]
@@ -438,7 +538,8 @@ func (p *pending) inCall(info *types.Info, call *ast.CallExpr, i int) bool {
 	case f.IsType(): // a conversion
 		return false
 	case !f.IsBuiltin():
-		return p.reading
+		_, cut := ast.Unparen(call.Args[i]).(*ast.SliceExpr)
+		return p.reading && (p.part == nil || cut) // a function may have the whole slice and use another part
 	}
 	switch name := ast.Unparen(call.Fun).(type) {
 	case *ast.Ident:

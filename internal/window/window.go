@@ -124,6 +124,9 @@ func (w *Window) Mapped() bool { return w.mapped }
 // Size is the number of ranks.
 func (w *Window) Size() int { return w.group.Size }
 
+// ElemSize returns how many bytes an element has.
+func (w *Window) ElemSize() int { return w.elem }
+
 // fail is the error of a call that a rank of the window is named in; ranks.Undefined: none is.
 func (w *Window) fail(op string, class error, rank int, format string, args ...any) error {
 	return mpierr.At(mpierr.On(mpierr.New(op, class, format, args...), w.group.Name()), rank, ranks.Undefined, false)

@@ -2,6 +2,7 @@
 #include "memory.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,13 @@
 #include <unistd.h>
 
 static struct store *shadowed;
+
+/*
+ * Guards the bytes of shadows, and which stores have one: an engine writes without lib.mu, also while a shadow is made
+ * or flushed. It is taken within lib.mu. An engine writes into the memory before it takes it: so a shadow that is made
+ * meanwhile gets those bytes from the memory or from store_wrote.
+ */
+static pthread_mutex_t shadows = PTHREAD_MUTEX_INITIALIZER;
 
 /* A descriptor above those of stdin, stdout and stderr. */
 int fd_high(int fd)
@@ -111,23 +119,30 @@ void store_unref(struct store *s)
  */
 bool store_shadow(struct store *s)
 {
+	char *shadow = NULL, *flushed;
+	int fd;
+
 	if (s->shadow)
 		return true;
-	s->shadow_fd = fd_high(memfd_create("softcuda:shadow", MFD_CLOEXEC));
-	if (s->shadow_fd < 0 || ftruncate(s->shadow_fd, (off_t)s->size) || !(s->shadow = map(s->shadow_fd, s->size))) {
-		if (s->shadow_fd >= 0)
-			close(s->shadow_fd);
+	fd = fd_high(memfd_create("softcuda:shadow", MFD_CLOEXEC));
+	if (fd < 0 || ftruncate(fd, (off_t)s->size) || !(shadow = map(fd, s->size))) {
+		if (fd >= 0)
+			close(fd);
 		return false;
 	}
-	s->flushed = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (s->flushed == MAP_FAILED) {
-		munmap(s->shadow, s->size);
-		s->shadow = NULL;
-		close(s->shadow_fd);
+	flushed = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (flushed == MAP_FAILED) {
+		munmap(shadow, s->size);
+		close(fd);
 		return false;
 	}
-	memcpy(s->shadow, s->alias, s->size);
-	memcpy(s->flushed, s->alias, s->size);
+	pthread_mutex_lock(&shadows);
+	memcpy(shadow, s->alias, s->size);
+	memcpy(flushed, shadow, s->size); /* not the memory, which an engine may have changed */
+	s->shadow_fd = fd;
+	s->flushed = flushed;
+	s->shadow = shadow;
+	pthread_mutex_unlock(&shadows);
 	s->next = shadowed;
 	shadowed = s;
 	return true;
@@ -135,10 +150,12 @@ bool store_shadow(struct store *s)
 
 void store_wrote(struct store *s, uint64_t offset, uint64_t n)
 {
-	if (!s->shadow)
-		return;
-	memcpy(s->shadow + offset, s->alias + offset, n);
-	memcpy(s->flushed + offset, s->alias + offset, n);
+	pthread_mutex_lock(&shadows);
+	if (s->shadow) {
+		memcpy(s->shadow + offset, s->alias + offset, n);
+		memcpy(s->flushed + offset, s->alias + offset, n);
+	}
+	pthread_mutex_unlock(&shadows);
 }
 
 /* What adapters have written since the last flush: where the shadow is not what it was then. */
@@ -157,7 +174,9 @@ static void flush(struct store *s)
 
 void store_flush(int device)
 {
+	pthread_mutex_lock(&shadows);
 	for (struct store *s = shadowed; s; s = s->next)
 		if (s->device == device)
 			flush(s);
+	pthread_mutex_unlock(&shadows);
 }

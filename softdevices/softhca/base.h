@@ -94,7 +94,13 @@ struct work {
 
 enum fail_kind { FAIL_SEND, FAIL_WRITE, FAIL_READ, FAIL_ATOMIC, FAIL_FIN, FAIL_REG, FAIL_POLL, FAIL_KINDS };
 
-enum { PKEYS_MOST = 128, GIDS_ROCE = 4, SL_ANY = 16 };
+enum { PKEYS_MOST = 128, GIDS_ROCE = 4, SL_ANY = 16, HOLES_MOST = 8 };
+
+/* What does not get through from the ports of a subnet: packets with more bytes than that; -1: none do. */
+struct hole {
+	uint16_t subnet;
+	int64_t bytes;
+};
 
 /* What the device is: SOFTHCA_MODE. */
 enum mode {
@@ -126,9 +132,12 @@ struct knobs {
 	bool dmabuf; /* registers memory of another device */
 	char peermem[256]; /* the library of the GPU whose addresses are registered; empty: none are */
 	bool debug;
+	uint32_t ifindex; /* of the network device that all GIDs are of; 0: none */
 	bool gid_ex; /* _ibv_query_gid_ex works: rdma-core 32 */
 	uint32_t sl; /* of the path; SL_ANY: the fabric looks at none */
 	uint16_t subnet; /* the last 16 bits of the subnet prefix */
+	struct hole holes[HOLES_MOST];
+	unsigned nholes;
 	bool pages; /* regions keep their physical pages: pages.c */
 };
 
@@ -140,8 +149,8 @@ struct knobs {
 	X(tm_matched) X(tm_unexpected) X(tm_added) X(tm_deleted) X(tm_syncs) X(tm_rndv) X(tm_rndv_incomplete)        \
 	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(inline_posts) X(posts) X(posted_sends) X(posted_recvs)   \
 	X(posted_ops) X(polls) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)         \
-	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages) X(held_registrations)                    \
-	X(relaxed_registrations)
+	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages) X(qps_made) X(modifies)                  \
+	X(held_registrations) X(relaxed_registrations)
 
 enum counter {
 #define X(n) C_##n,
@@ -164,6 +173,8 @@ struct hca_ctx {
 	uint16_t lid, lid2; /* of port 1, and of port 2 if there is one */
 	bool paused, fatal, port_down;
 	bool bare; /* it has neither SRQ nor RC */
+	_Atomic bool polls_fail; /* each poll of each CQ does */
+	bool lose; /* the next request */
 	struct list held; /* packets that arrived while paused */
 	_Atomic uint64_t hold_from; /* registrations of so many bytes wait; 0: none does */
 	struct list qps, cqs;

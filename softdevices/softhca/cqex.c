@@ -38,6 +38,8 @@ static int start(struct ibv_cq_ex *pub, struct ibv_poll_cq_attr *attr)
 	if (attr->comp_mask)
 		return EINVAL;
 	count(of(pub)->ctx, C_polls, 1);
+	if (atomic_load(&of(pub)->ctx->polls_fail))
+		return POLL_ERR;
 	pthread_mutex_lock(&pub->mutex);
 	err = next(pub);
 	if (err)

@@ -241,7 +241,8 @@ static uint32_t gid_type(struct ibv_context *context, uint32_t index)
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 			     uint32_t flags, size_t size)
 {
-	struct ibv_gid_entry e = { .gid_index = index, .port_num = port, .gid_type = gid_type(context, index) };
+	struct ibv_gid_entry e = { .gid_index = index, .port_num = port, .gid_type = gid_type(context, index),
+				   .ndev_ifindex = to_ctx(context)->knobs.ifindex };
 
 	if (!to_ctx(context)->knobs.gid_ex)
 		return EOPNOTSUPP;

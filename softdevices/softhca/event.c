@@ -117,6 +117,13 @@ void async_event(struct hca_ctx *ctx, enum ibv_event_type type, void *element)
 	events_put(&ctx->async, element, (int)type);
 }
 
+/* An event of each port: its element is the port's number. */
+void async_port_event(struct hca_ctx *ctx, enum ibv_event_type type)
+{
+	for (uintptr_t port = 1; port <= port_count(ctx); port++)
+		async_event(ctx, type, (void *)port);
+}
+
 static uint32_t *async_taken(void *element, int type)
 {
 	switch ((enum ibv_event_type)type) {
@@ -157,7 +164,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 	if (async_taken(element, type))
 		event->element.qp = element;
 	else
-		event->element.port_num = 1;
+		event->element.port_num = (int)(uintptr_t)element; /* 0: the event is of the device */
 	return 0;
 }
 

@@ -45,7 +45,54 @@ static void port(struct hca_ctx *ctx, bool down)
 	if (ctx->port_down == down || ctx->fatal)
 		return;
 	ctx->port_down = down;
-	async_event(ctx, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE, NULL);
+	async_port_event(ctx, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+}
+
+/* Port 1 gets another LID, and the GIDs that contain it. What comes to the old one is lost. */
+static int readdress(struct hca_ctx *ctx, enum ibv_event_type type)
+{
+	uint16_t lid;
+	int err = slots_take_lid(&lid);
+
+	if (err)
+		return err;
+	engine.by_lid[lid] = ctx;
+	engine.by_lid[ctx->lid] = NULL;
+	ctx->lid = lid;
+	async_port_event(ctx, type);
+	return 0;
+}
+
+/* The events by which a device tells of another address. */
+static int change(struct hca_ctx *ctx, const char *what)
+{
+	static const struct {
+		const char *name;
+		enum ibv_event_type type;
+	} events[] = {
+		{ "lid_change", IBV_EVENT_LID_CHANGE },
+		{ "gid_change", IBV_EVENT_GID_CHANGE },
+		{ "sm_change", IBV_EVENT_SM_CHANGE },
+		{ "client_reregister", IBV_EVENT_CLIENT_REREGISTER },
+	};
+
+	for (unsigned i = 0; i < sizeof(events) / sizeof(*events); i++)
+		if (!strcmp(what, events[i].name))
+			return readdress(ctx, events[i].type);
+	return EINVAL;
+}
+
+static int pkey_change(struct hca_ctx *ctx, const char *keys)
+{
+	struct knobs k = ctx->knobs;
+
+	if (knobs_pkeys(&k, "pkey_change", keys))
+		return EINVAL;
+	memset(ctx->knobs.pkeys, 0, sizeof(ctx->knobs.pkeys));
+	memcpy(ctx->knobs.pkeys, k.pkeys, k.npkeys * sizeof(*k.pkeys));
+	ctx->knobs.npkeys = k.npkeys;
+	async_port_event(ctx, IBV_EVENT_PKEY_CHANGE);
+	return 0;
 }
 
 static void resume(struct hca_ctx *ctx)
@@ -106,8 +153,14 @@ static int inject(struct hca_ctx *ctx, const char *what)
 		port(ctx, false);
 	else if (!strncmp(what, "qp_fatal:", 9))
 		return qp_fatal(ctx, what + 9);
+	else if (!strncmp(what, "pkey_change:", 12))
+		return pkey_change(ctx, what + 12);
+	else if (!strcmp(what, "lose"))
+		ctx->lose = true;
 	else if (!strcmp(what, "cq_err"))
 		all_cqs_fail(ctx);
+	else if (!strcmp(what, "polls_fail"))
+		atomic_store(&ctx->polls_fail, true);
 	else if (!strcmp(what, "pause"))
 		ctx->paused = true;
 	else if (!strcmp(what, "resume"))
@@ -117,7 +170,7 @@ static int inject(struct hca_ctx *ctx, const char *what)
 	else if (!strcmp(what, "release_registrations"))
 		mr_release(ctx);
 	else
-		return EINVAL;
+		return change(ctx, what);
 	return 0;
 }
 

@@ -94,7 +94,7 @@ static int scale_knob(struct knobs *k, const char *name, const char *value)
 }
 
 /* SOFTHCA_PKEYS=7fff,8001: hexadecimal, as they are always written */
-static int pkeys_knob(struct knobs *k, const char *name, const char *value)
+int knobs_pkeys(struct knobs *k, const char *name, const char *value)
 {
 	const char *p = value;
 
@@ -112,6 +112,37 @@ static int pkeys_knob(struct knobs *k, const char *name, const char *value)
 		p = end;
 	}
 	return bad(name, value, "KEY,…: up to 16 hexadecimal numbers of 16 bits, not 0 or 8000");
+}
+
+/* SOFTHCA_DROP_FROM=1,2:1024 */
+static int holes_knob(struct knobs *k, const char *name, const char *value)
+{
+	const char *p = value;
+
+	for (k->nholes = 0; k->nholes < HOLES_MOST; p++) {
+		struct hole *hole = &k->holes[k->nholes++];
+		uint64_t bytes;
+		char *end = NULL, n[24];
+		unsigned long subnet = isdigit((unsigned char)*p) ? strtoul(p, &end, 0) : 0x10000;
+
+		if (subnet > 0xffff)
+			break;
+		*hole = (struct hole){ (uint16_t)subnet, -1 };
+		if (*end == ':') {
+			p = end + 1;
+			end = strchrnul(p, ',');
+			snprintf(n, sizeof(n), "%.*s", (int)MIN(end - p, 23), p);
+			if (!number(n, 0, INT32_MAX, &bytes))
+				break;
+			hole->bytes = (int64_t)bytes;
+		}
+		if (!*end)
+			return 0;
+		if (*end != ',')
+			break;
+		p = end;
+	}
+	return bad(name, value, "SUBNET,… or SUBNET:BYTES,…: up to 8 subnets from 0 to 65535");
 }
 
 static int mode_knob(struct knobs *k, const char *name, const char *value)
@@ -167,6 +198,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return small_knob(name, value, 0, 15, &k->sl);
 	if (!strcmp(n, "GID_EX"))
 		return bool_knob(name, value, &k->gid_ex);
+	if (!strcmp(n, "IFINDEX"))
+		return small_knob(name, value, 0, INT32_MAX, &k->ifindex);
 	if (!strcmp(n, "SEED")) {
 		k->seeded = true;
 		return number_knob(name, value, 0, UINT64_MAX, &k->seed);
@@ -189,6 +222,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return small_knob(name, value, 0, 1000, &k->drop);
 	if (!strcmp(n, "DROP_ACK"))
 		return small_knob(name, value, 0, 1000, &k->drop_ack);
+	if (!strcmp(n, "DROP_FROM"))
+		return holes_knob(k, name, value);
 	if (!strcmp(n, "FAIL"))
 		return fail_knob(k, name, value);
 	if (!strcmp(n, "TM"))
@@ -202,7 +237,7 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 	if (!strcmp(n, "MAX_MSG"))
 		return number_knob(name, value, 1, 1ull << 31, &k->max_msg);
 	if (!strcmp(n, "PKEYS"))
-		return pkeys_knob(k, name, value);
+		return knobs_pkeys(k, name, value);
 	if (!strcmp(n, "MAX_RD"))
 		return small_knob(name, value, 1, 128, &k->max_rd);
 	if (!strcmp(n, "MEMLOCK"))

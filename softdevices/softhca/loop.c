@@ -40,6 +40,18 @@ static bool same_partition(const struct hca_qp *qp, uint16_t theirs)
 	return !((ours ^ theirs) & 0x7fff) && (ours | theirs) & 0x8000;
 }
 
+/* Whether SOFTHCA_DROP_FROM loses a packet. The longest packet of a message has the path's MTU. */
+static bool in_hole(const struct hca_qp *qp, const struct pkt_head *h)
+{
+	bool data = h->op == PKT_SEND || h->op == PKT_WRITE || h->op == PKT_READ_OK;
+	int64_t longest = data ? (int64_t)MIN(h->len, 128ull << qp->path_mtu) : 0;
+
+	for (unsigned i = 0; i < qp->ctx->knobs.nholes; i++)
+		if (qp->ctx->knobs.holes[i].subnet == h->subnet && longest > qp->ctx->knobs.holes[i].bytes)
+			return true;
+	return false;
+}
+
 /* Why the fabric or the port does not pass a request to a queue pair; NULL: it does. */
 static const char *not_passed(const struct hca_qp *qp, const struct pkt_head *h)
 {
@@ -75,6 +87,13 @@ static void arrive(struct pkt *p)
 	if (why) {
 		debug(ctx, "a request for QP %u is lost: %s", p->h.dqpn, why);
 		qp = NULL;
+	}
+	if (qp && p->h.op != PKT_GONE && in_hole(qp, &p->h)) {
+		count(ctx, C_dropped, 1);
+		if (request)
+			qp = NULL;
+		else
+			p->h.op = PKT_GONE; /* the requester waits, and asks again */
 	}
 	if (qp && request)
 		responder_request(qp, p);

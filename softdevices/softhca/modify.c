@@ -194,6 +194,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *pub, struct ibv_qp_attr *a, int mask)
 	enum ibv_qp_state to;
 	int err;
 
+	count(qp->ctx, C_modifies, 1);
 	engine_lock();
 	to = mask & IBV_QP_STATE ? a->qp_state : qp->state;
 	if (qp->ctx->fatal)

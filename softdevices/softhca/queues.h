@@ -278,6 +278,7 @@ void events_put(struct event_queue *q, void *element, int type);
 int events_get(struct event_queue *q, void **element, int *type, void (*taken)(void *element, int type));
 void events_forget(struct event_queue *q, void *element);
 void async_event(struct hca_ctx *ctx, enum ibv_event_type type, void *element);
+void async_port_event(struct hca_ctx *ctx, enum ibv_event_type type);
 void async_wait_acked(struct hca_ctx *ctx, uint32_t *taken, uint32_t *acked);
 
 /* mr.c */

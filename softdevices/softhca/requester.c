@@ -281,7 +281,8 @@ static bool send_next(struct hca_qp *qp)
 		return false;
 	}
 	qp->sq_next++;
-	if (chance(ctx, ctx->knobs.drop)) {
+	if (ctx->lose || chance(ctx, ctx->knobs.drop)) {
+		ctx->lose = false;
 		count(ctx, C_dropped, 1);
 		qp->rd_out += is_rd(w);
 		requester_lost(qp);

@@ -29,7 +29,8 @@ void respond(struct hca_ctx *ctx, struct pkt *to, enum pkt_op op, uint8_t status
 		op = PKT_GONE;
 	p->h = (struct pkt_head){ .op = (uint8_t)op, .status = status, .slid = to->h.dlid, .dlid = to->h.slid,
 				  .sqpn = to->h.dqpn, .dqpn = to->h.sqpn, .psn = to->h.psn, .len = to->h.len,
-				  .a = to->h.a, .gen_addr = to->h.gen_addr, .gen = to->h.gen };
+				  .a = to->h.a, .gen_addr = to->h.gen_addr, .gen = to->h.gen,
+				  .subnet = ctx ? ctx->knobs.subnet : 0 };
 	if (ctx)
 		count(ctx, op == PKT_NAK ? C_naks : C_acks, 1);
 	p->pid = engine.pid;
@@ -305,7 +306,8 @@ static void respond_data(struct hca_qp *qp, struct pkt *to, uint64_t va)
 		return;
 	p->h = (struct pkt_head){ .op = PKT_READ_OK, .flags = PKT_PAYLOAD, .size = (uint32_t)to->h.len,
 				  .payload = (uint32_t)to->h.len, .slid = to->h.dlid, .dlid = to->h.slid,
-				  .sqpn = to->h.dqpn, .dqpn = to->h.sqpn, .psn = to->h.psn, .len = to->h.len };
+				  .sqpn = to->h.dqpn, .dqpn = to->h.sqpn, .psn = to->h.psn, .len = to->h.len,
+				  .subnet = qp->ctx->knobs.subnet };
 	dst = (struct iovec){ p->body, to->h.len };
 	if (copy_local(&dst, 1, &src, 1, to->h.len)) {
 		free(p);

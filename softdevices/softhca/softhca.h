@@ -19,8 +19,8 @@ extern "C" {
 uint64_t softhca_counter(struct ibv_context *context, const char *name);
 
 /*
- * Makes something happen to the device: "device_fatal", "port_err", "port_active", "qp_fatal:QPN", "cq_err", "pause",
- * "resume". 0, or EINVAL for anything else, ENOENT for a queue pair that is not there.
+ * Makes something happen to the device; README.md has the words. 0, or EINVAL for anything else, ENOENT for a queue pair
+ * that is not there.
  */
 int softhca_inject(struct ibv_context *context, const char *what);
 

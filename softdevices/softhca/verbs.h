@@ -22,6 +22,7 @@ struct ibv_qp *hca_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 
 /* knobs.c */
 int knobs_read(struct knobs *k); /* 0, or -1 after a message on stderr */
+int knobs_pkeys(struct knobs *k, const char *name, const char *value); /* likewise */
 
 /* loop.c */
 int engine_attach(struct hca_ctx *ctx); /* starts the engine, gives the port a LID; errno or 0 */

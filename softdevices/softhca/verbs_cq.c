@@ -10,6 +10,8 @@ int hca_poll_cq(struct ibv_cq *pub, int n, struct ibv_wc *wc)
 	int i;
 
 	count(cq->ctx, C_polls, 1);
+	if (atomic_load(&cq->ctx->polls_fail))
+		return -1;
 	pthread_mutex_lock(&cq->mu);
 	for (i = 0; i < n && cq_take(cq, &e); i++)
 		wc[i] = (struct ibv_wc){

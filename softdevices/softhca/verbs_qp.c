@@ -148,6 +148,7 @@ struct ibv_qp *hca_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 		return errno = err, NULL;
 	}
 	qp_refs(qp, 1);
+	count(ctx, C_qps_made, 1);
 	a->cap = qp->cap;
 	return &qp->pub;
 }

@@ -35,7 +35,8 @@ struct pkt_head {
 	uint32_t imm;
 	uint32_t rkey;
 	uint32_t niov;
-	uint16_t pkey, subnet; /* requests only: an answer is for a requester that was admitted */
+	uint16_t pkey;	/* requests only: an answer is for a requester that was admitted */
+	uint16_t subnet; /* of the sender */
 	uint64_t raddr;
 	uint64_t len;	     /* of the message */
 	uint64_t a, b;	     /* operands and result of an atomic; READ_OK: where the memory lies */

@@ -75,6 +75,7 @@ func parseAddress(b []byte) (address, error) {
 	if count > pointsMax {
 		return address{}, fmt.Errorf("a TCP address of %d points, the most is %d", count, pointsMax)
 	}
+	a.points = make([]point, 0, count)
 	for b = b[pointsAt:]; len(a.points) < count; {
 		p, size, err := parsePoint(b)
 		if err != nil {

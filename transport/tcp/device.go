@@ -84,7 +84,7 @@ func New(opt Options) (*Device, error) {
 	d.plain = make([]byte, wire.LongSize+coalesceMax)
 	d.sessions = map[int]*session{}
 	d.ctx, d.stop = context.WithCancel(context.Background())
-	d.inUse.Store(new([]*conn))
+	d.inUse.Store(new([]slot))
 	d.flushTimer = time.AfterFunc(time.Hour, d.onFlushTimer)
 	d.flushTimer.Stop()
 	d.check.Init(func() bool { return d.behind.Load() || d.set.any() || d.directReadable() }, d.wakeGoroutine)
@@ -227,7 +227,7 @@ func (d *Device) poll(pkts []transport.Packet) int {
 // set again: so each has its turn.
 func (d *Device) pollSet(pkts []transport.Packet) int {
 	n, reads := 0, 0
-	conns := *d.inUse.Load()
+	slots := *d.inUse.Load()
 	var only *conn
 	for asked := false; n < len(pkts); {
 		if len(d.reported) == 0 {
@@ -235,12 +235,12 @@ func (d *Device) pollSet(pkts []transport.Packet) int {
 				break
 			}
 			asked = true
-			d.askSet(conns)
+			d.askSet(slots)
 			continue
 		}
-		slot := d.reported[0]
+		number := d.reported[0]
 		d.reported = d.reported[1:]
-		if c := connAt(conns, slot); c != nil {
+		if c := connAt(slots, number); c != nil {
 			reads++
 			n += c.read(d, pkts[n:])
 			only = c
@@ -259,14 +259,14 @@ func (d *Device) pollSet(pkts []transport.Packet) int {
 }
 
 // askSet asks what there is to read, and sends where there is room again.
-func (d *Device) askSet(conns []*conn) {
+func (d *Device) askSet(slots []slot) {
 	d.reported = d.reports[:0]
 	for _, ev := range d.events[:d.set.wait(&d.events)] {
 		if ev.slot == doorbellSlot {
 			d.set.clearRing()
 			continue
 		}
-		c := connAt(conns, ev.slot)
+		c := connAt(slots, ev.slot)
 		if c == nil {
 			continue
 		}
@@ -282,11 +282,11 @@ func (d *Device) askSet(conns []*conn) {
 }
 
 // connAt is the connection of a slot; nil: it has gone.
-func connAt(conns []*conn, slot uint32) *conn {
-	if uint64(slot) >= uint64(len(conns)) {
+func connAt(slots []slot, number uint32) *conn {
+	if uint64(number) >= uint64(len(slots)) {
 		return nil
 	}
-	return conns[slot]
+	return slots[number].Load()
 }
 
 // handOut fills in what needs no socket: the end of peers, room, and frames of which there were more than packets.
@@ -367,12 +367,13 @@ func (d *Device) Close() error {
 		d.acceptor.Close()
 	}
 	d.wg.Wait()
-	for _, c := range *d.inUse.Load() {
-		if c != nil {
+	slots := *d.inUse.Load()
+	for i := range slots {
+		if c := slots[i].Load(); c != nil {
 			c.shutdown(d)
 		}
 	}
-	d.inUse.Store(new([]*conn))
+	d.inUse.Store(new([]slot))
 	if d.set != nil {
 		d.set.close()
 	}

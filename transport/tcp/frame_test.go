@@ -113,7 +113,7 @@ func modelOf(b []byte, places []placement) (events []modelEvent, over bool) {
 func feed(t *testing.T, stream []byte, cut func(left int) int, slots int, places []placement) (
 	events []modelEvent, over bool) {
 	d := &Device{}
-	d.inUse.Store(new([]*conn))
+	d.inUse.Store(new([]slot))
 	s := &session{d: d, peer: 1, places: places}
 	c := &conn{s: s}
 	pkts := make([]transport.Packet, slots)

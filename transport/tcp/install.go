@@ -107,8 +107,7 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 		d.wg.Add(1)
 		go d.watch()
 	}
-	close(s.up)
-	s.up = make(chan struct{})
+	s.changed()
 	return nil
 }
 

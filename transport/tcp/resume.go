@@ -64,8 +64,7 @@ func (d *Device) ended(c *conn, why error, pkts []transport.Packet) int {
 func (s *session) end(err error) {
 	if s.err == nil {
 		s.err = err
-		close(s.up)
-		s.up = make(chan struct{})
+		s.changed()
 	}
 }
 

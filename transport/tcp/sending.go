@@ -68,8 +68,9 @@ func (d *Device) onFlushTimer() {
 	}
 	left := false
 	d.outMu.Lock()
-	for _, c := range *d.inUse.Load() {
-		if c != nil && !c.closed && c.sent < len(c.out) {
+	slots := *d.inUse.Load()
+	for i := range slots {
+		if c := slots[i].Load(); c != nil && !c.closed && c.sent < len(c.out) {
 			n, errno := send(c.fd, c.out[c.sent:])
 			c.sent += n
 			left = left || c.sent < len(c.out) && (errno == 0 || again(errno))

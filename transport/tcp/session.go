@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,20 +42,21 @@ type session struct {
 	last    dialled       // by which the last connection was made
 	own     *ownDial      // this rank dials; if the peer does too, the lower rank's connection is the one. nil: it does not
 	coming  bool          // this rank has accepted the peer's connection, which is not installed yet
-	up      chan struct{} // closed and replaced when a connection stands, or the session has ended
+	up      chan struct{} // closed when a connection stands, or the session has ended; nil: it is not waited for
 	card    []byte
 	err     error // why it has ended; nil: it has not
 }
 
 // connections is which peers a device is connected with, and what goroutines have left for Poll.
 type connections struct {
-	notices atomic.Bool             // giveUps, lost or begun has something
-	inUse   atomic.Pointer[[]*conn] // by slot; nil: free. Replaced under mu and never edited: Poll reads it without mu
+	notices atomic.Bool            // giveUps, lost or begun has something
+	inUse   atomic.Pointer[[]slot] // changed under mu: Poll reads it without mu
 	wg      sync.WaitGroup
 	ctx     context.Context // ends with the device
 	stop    context.CancelFunc
 
 	mu       sync.Mutex // guards what follows; taken when connections come and go
+	free     []uint32   // slots of inUse
 	sessions map[int]*session
 	giveUps  []*giveUpRequest
 	lost     []*session // ended by a goroutine; Poll has not reported Down yet
@@ -64,30 +64,35 @@ type connections struct {
 	watched  bool       // the watch runs
 }
 
-// enter gives c a slot. mu is held.
+// slot has a connection; nil: it is free.
+type slot = atomic.Pointer[conn]
+
+// enter gives c a slot. mu is held. A new slot lies behind the end of what Poll may be reading, so that a connection
+// costs the same however many there are.
 func (n *connections) enter(c *conn) {
-	conns := slices.Clone(*n.inUse.Load())
-	slot := slices.Index(conns, nil)
-	if slot < 0 {
-		slot = len(conns)
-		conns = append(conns, nil)
+	slots := *n.inUse.Load()
+	if k := len(n.free); k > 0 {
+		c.slot = n.free[k-1]
+		n.free = n.free[:k-1]
+	} else {
+		c.slot = uint32(len(slots))
+		slots = append(slots, slot{})
+		n.inUse.Store(&slots)
 	}
-	c.slot, conns[slot] = uint32(slot), c
-	n.inUse.Store(&conns)
+	slots[c.slot].Store(c)
 }
 
 // leave frees the slot of c. mu is held.
 func (n *connections) leave(c *conn) {
-	conns := slices.Clone(*n.inUse.Load())
-	conns[c.slot] = nil
-	n.inUse.Store(&conns)
+	(*n.inUse.Load())[c.slot].Store(nil)
+	n.free = append(n.free, c.slot)
 }
 
 // session returns that of a peer, made on first contact. mu is held.
 func (d *Device) session(peer int) *session {
 	s := d.sessions[peer]
 	if s == nil {
-		s = &session{d: d, peer: peer, up: make(chan struct{}), sent: 1, received: 1}
+		s = &session{d: d, peer: peer, sent: 1, received: 1}
 		d.sessions[peer] = s
 	}
 	return s
@@ -194,6 +199,9 @@ var (
 func (s *session) begin() (up chan struct{}, own *ownDial, err error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
+	if s.up == nil {
+		s.up = make(chan struct{})
+	}
 	switch {
 	case s.err != nil:
 		return nil, nil, s.err
@@ -204,6 +212,14 @@ func (s *session) begin() (up chan struct{}, own *ownDial, err error) {
 	s.own = &ownDial{says: history{s.held.sent, s.held.received, s.dials, s.taken}, token: newToken()}
 	s.own.ctx, s.own.stop = context.WithCancel(s.d.ctx)
 	return s.up, s.own, nil
+}
+
+// changed ends the waits of connect. mu is held.
+func (s *session) changed() {
+	if s.up != nil {
+		close(s.up)
+		s.up = nil
+	}
 }
 
 // ownDial is a dial by this rank.

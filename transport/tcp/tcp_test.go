@@ -82,7 +82,7 @@ func dialledKnowsWhere(t *testing.T) time.Duration {
 	}
 	// The end of a process: no goodbye, and no listener any more.
 	a.acceptor.Close()
-	c := (*a.inUse.Load())[0]
+	c := (*a.inUse.Load())[0].Load()
 	unix.Shutdown(c.fd, unix.SHUT_RDWR)
 	defer a.Close()
 	began := time.Now()

@@ -30,8 +30,9 @@ func (d *Device) watch() {
 		case <-tick.C:
 		}
 		d.mu.Lock()
-		for _, c := range *d.inUse.Load() {
-			if c != nil {
+		slots := *d.inUse.Load()
+		for i := range slots {
+			if c := slots[i].Load(); c != nil {
 				c.check(d.opt.PeerTimeout)
 			}
 		}

@@ -5,9 +5,12 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/topology"
 )
 
 var errClosed = errors.New("the device is closed")
@@ -21,8 +24,13 @@ const (
 	eventDeviceFatal = 8
 	eventPortActive  = 9
 	eventPortError   = 10
+	eventLID         = 11
+	eventPKey        = 12
+	eventSM          = 13
 	eventSRQError    = 14
 	eventSRQLimit    = 15
+	eventReregister  = 17
+	eventGID         = 18
 )
 
 // watchDevice starts the goroutine that takes the device's events: what it says apart from completions.
@@ -42,11 +50,11 @@ func (d *Device) watchDevice() error {
 		defer file.Close()
 		raw.Read(func(uintptr) bool {
 			for {
-				kind, qpn, ok := d.hca.event()
+				kind, of, ok := d.hca.event()
 				if !ok {
 					return d.ctx.Err() != nil
 				}
-				d.happened(kind, qpn)
+				d.happened(kind, of)
 			}
 		})
 	})
@@ -54,14 +62,20 @@ func (d *Device) watchDevice() error {
 	return nil
 }
 
-// happened takes one event.
-func (d *Device) happened(kind, qpn uint32) {
+// happened takes one event, of a queue pair or a port if it is of one.
+func (d *Device) happened(kind, of uint32) {
+	switch kind {
+	case eventPortActive, eventLID, eventPKey, eventSM, eventReregister, eventGID:
+		if int(of) == d.at.number {
+			d.readdress(kind)
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	what := fmt.Errorf("the device %s: %s", d.at.device, eventText(kind))
 	switch kind {
 	case eventQPFatal, eventQPRequest, eventQPAccess:
-		if s := d.table.Load().find(qpn); s != nil {
+		if s := d.table.Load().find(of); s != nil {
 			d.abort(s, what, true)
 		}
 	case eventCQError, eventDeviceFatal, eventSRQError:
@@ -79,6 +93,45 @@ func (d *Device) happened(kind, qpn uint32) {
 		d.recv.watched.Store(false)
 		d.wakeSleepers()
 	case eventPortError, eventPortActive:
+		if int(of) != d.at.number {
+			return
+		}
+		d.portDown.Store(kind == eventPortError)
 		d.opt.Log("the port's state has changed", "device", d.at.device, "port", d.at.number, "event", eventText(kind))
 	}
+}
+
+// readdress asks for the address of the port again. Connections from now on use it, since each hello has it. Those that
+// there are go on, or fail by themselves: their queue pairs have the address that they were made with.
+func (d *Device) readdress(kind uint32) {
+	key, err := topology.ParsePKey(d.opt.Partition)
+	var now port
+	if err == nil {
+		now, err = d.hca.usable(d.at.number, key)
+	}
+	if err != nil {
+		d.opt.Log("the port can take no new connections", "device", d.at.device, "port", d.at.number,
+			"event", eventText(kind), "error", err)
+		return
+	}
+	d.mu.Lock()
+	old := d.at.where()
+	d.at.moveTo(&now)
+	d.mu.Unlock()
+	if where := now.where(); where != old {
+		d.opt.Log("the port's address has changed, for new connections", "device", d.at.device, "port", d.at.number,
+			"event", eventText(kind), "old", old, "new", where)
+	}
+}
+
+// moveTo takes the address of o, which is the same port at a later time.
+func (p *port) moveTo(o *port) {
+	p.lid, p.mtu, p.gid, p.gidIndex, p.global, p.net, p.pkey, p.why = o.lid, o.mtu, o.gid, o.gidIndex, o.global, o.net,
+		o.pkey, o.why
+}
+
+// where is what a hello says of the port, for a log.
+func (p *port) where() string {
+	return fmt.Sprintf("LID %d, GID %d %v, P_Key %d %v, MTU %d", p.lid, p.gidIndex, netip.AddrFrom16(p.gid), p.pkey.Index,
+		p.pkey, mtuBytes(p.mtu))
 }

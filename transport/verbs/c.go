@@ -213,9 +213,14 @@ func (h *hca) make(entries, receives, slot uint32, tags, ops int) (cqe, srq uint
 // unmake ends what make has made.
 func (h *hca) unmake() { C.vb_unmake(h.ctx) }
 
-// receiveFrom says where the receive buffers are.
-func (h *hca) receiveFrom(addr uint64, lkey uint32) {
-	C.vb_srq(h.ctx, C.uint64_t(addr), C.uint32_t(lkey))
+// receiveFrom says where the receive buffers are; receivePart, by which key the device reaches them from a number on.
+func (h *hca) receiveFrom(addr uint64) { C.vb_srq(h.ctx, C.uint64_t(addr)) }
+
+func (h *hca) receivePart(first int, lkey uint32) error {
+	if no := C.vb_srq_part(h.ctx, C.uint32_t(first), C.uint32_t(lkey)); no != 0 {
+		return syscall.Errno(no)
+	}
+	return nil
 }
 
 // limitReceives asks for an event when fewer than n receive buffers are left, once.
@@ -293,6 +298,47 @@ func (h *hca) serveQP(port, pkey int) (qp queuePair, qpn uint32, err error) {
 	return queuePair(unsafe.Pointer(p)), uint32(n), nil
 }
 
+// makeProver makes a completion queue and a channel of the probes of prove.go, which have a request each.
+func (h *hca) makeProver(entries int) error {
+	var text errorText
+	if C.vb_prover_make(h.ctx, C.uint32_t(entries), &text[0]) != 0 {
+		return text.error()
+	}
+	return nil
+}
+
+// proverQP makes a probe. The peer may write.
+func (h *hca) proverQP(port, pkey int) (qp queuePair, qpn uint32, err error) {
+	var text errorText
+	var n C.uint32_t
+	p := C.vb_prover_qp(h.ctx, C.int(port), C.int(pkey), &n, &text[0])
+	if p == nil {
+		return 0, 0, text.error()
+	}
+	return queuePair(unsafe.Pointer(p)), uint32(n), nil
+}
+
+func (h *hca) proverChannel() int { return int(C.vb_prover_channel(h.ctx)) }
+
+// proverPoll polls the probes' queue and has the channel become readable at the next completion.
+func (h *hca) proverPoll(out []completion) (int, error) {
+	var no C.int
+	n := C.vb_prover_poll(h.ctx, (*C.struct_vb_wc)(unsafe.Pointer(unsafe.SliceData(out))), C.int(len(out)), &no)
+	if n < 0 {
+		return 0, syscall.Errno(no)
+	}
+	return int(n), nil
+}
+
+// postProof posts the request of a probe. Unlike post it is not counted, and belongs to no goroutine.
+func (h *hca) postProof(o *op) error {
+	var no C.int
+	if C.vb_post((*C.struct_vb_op)(unsafe.Pointer(o)), 1, &no) < 1 {
+		return syscall.Errno(no)
+	}
+	return nil
+}
+
 // addTag appends a tagged buffer to the list; ENOMEM: it or its queue is full.
 func (h *hca) addTag(id, receiveID, tag, mask, addr uint64, bytes int, lkey uint32,
 	seen uint16) (handle uint32, err error) {
@@ -368,16 +414,18 @@ func (q queuePair) destroy() error {
 	return nil
 }
 
-// turn gives receive buffers back and polls. It returns how many of out are filled.
-func (h *hca) turn(buffers []uint32, out []completion) (int, error) {
+// turn gives receive buffers back and polls. It returns how many of out are filled, and how many of buffers the device
+// has taken, after an error too.
+func (h *hca) turn(buffers []uint32, out []completion) (filled, taken int, err error) {
 	h.calls++
 	var no C.int
-	n := C.vb_turn(h.ctx, (*C.uint32_t)(unsafe.SliceData(buffers)), C.int(len(buffers)),
+	give := C.int(len(buffers))
+	n := C.vb_turn(h.ctx, (*C.uint32_t)(unsafe.SliceData(buffers)), &give,
 		(*C.struct_vb_wc)(unsafe.Pointer(unsafe.SliceData(out))), C.int(len(out)), &no)
 	if n < 0 {
-		return 0, syscall.Errno(no)
+		return 0, int(give), syscall.Errno(no)
 	}
-	return int(n), nil
+	return int(n), int(give), nil
 }
 
 // post posts ops, and returns how many were taken, and if not all, why.
@@ -407,11 +455,12 @@ func (h *hca) notify(onlySolicited bool) error {
 	return nil
 }
 
-// event returns what the device has to say apart from completions.
-func (h *hca) event() (kind, qpn uint32, ok bool) {
+// event returns what the device has to say apart from completions, and the number of the queue pair or port that it
+// is about.
+func (h *hca) event() (kind, of uint32, ok bool) {
 	var e C.struct_vb_event
 	ok = C.vb_event(h.ctx, &e) != 0
-	return uint32(e._type), uint32(e.qpn), ok
+	return uint32(e._type), uint32(e.of), ok
 }
 
 func statusText(status uint32) string { return C.GoString(C.vb_status_text(C.uint32_t(status))) }

@@ -68,6 +68,14 @@ type search struct {
 	taken     *hca // of open, what close leaves open
 	found     []candidate
 	skipped   []skipped
+	twins     []twin
+}
+
+// twin is a port that is not used, because another port of its bond is.
+type twin struct {
+	device string
+	number int
+	of     string // the other port
 }
 
 // skipped is a device that is not used, or one of its ports.
@@ -125,6 +133,7 @@ func (s *search) look(name string) error {
 			at, err = h.usable(n, s.partition)
 		}
 		if other := s.bonded(&at); err == nil && other != "" {
+			s.twins = append(s.twins, twin{name, n, other})
 			err = fmt.Errorf("it is of the bond %s, as %s is", at.net, other)
 		}
 		if err != nil {
@@ -162,9 +171,15 @@ func (s *search) named() error {
 		return err != nil
 	})
 	for _, w := range wanted {
-		if !slices.ContainsFunc(s.found, func(c candidate) bool { return w.Match(c.at.device, c.at.number) }) {
+		if slices.ContainsFunc(s.found, func(c candidate) bool { return w.Match(c.at.device, c.at.number) }) {
+			continue
+		}
+		i := slices.IndexFunc(s.twins, func(t twin) bool { return w.Match(t.device, t.number) })
+		if i < 0 {
 			return fmt.Errorf("GORUN_VERBS_DEV names %v, which cannot be used: %s", w, s.reasons(w))
 		}
+		s.Log("GORUN_VERBS_DEV names two ports of a bond, which count as one", "used", s.twins[i].of,
+			"not-used", fmt.Sprintf("%s:%d", s.twins[i].device, s.twins[i].number))
 	}
 	return nil
 }

@@ -20,6 +20,9 @@ func (d *Device) Close() error {
 	if d.eventFile != nil {
 		d.eventFile.SetReadDeadline(time.Now()) // ends its goroutine
 	}
+	if d.prover.file != nil {
+		d.prover.file.SetReadDeadline(time.Now())
+	}
 	if d.control.set != nil {
 		d.control.set.Interrupt()
 	}
@@ -27,15 +30,19 @@ func (d *Device) Close() error {
 	d.control.close()
 	d.later.close()
 	d.registered()
+	d.mu.Lock()
 	for _, s := range d.table.Load().all {
 		s.destroy()
+		d.dropProof(s)
 	}
+	d.mu.Unlock()
 	d.releaseRMA()
 	d.tags.deregister()
 	d.devices.drop()
 	d.regs.drop(d.hca)
 	d.allocs.drop(d.hca)
 	d.results.slab.drop(d.hca)
+	d.prover.sink.drop(d.hca)
 	d.send.drop(d.hca)
 	d.recv.drop(d.hca)
 	if d.hca != nil {

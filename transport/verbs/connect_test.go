@@ -170,6 +170,7 @@ func TestHostileHello(t *testing.T) {
 				t.Fatal(err)
 			}
 			liar.control.send(0, tagReady, nil) // too early
+			liar.control.send(0, tagKnown, nil)
 			liar.control.send(0, 77, []byte("this is of no kind"))
 			liar.control.send(0, tagHello, c.bytes(liar.Device))
 			if err := connectError(t, honest, liar); !strings.Contains(err, c.says) {
@@ -182,6 +183,7 @@ func TestHostileHello(t *testing.T) {
 	h := good(a.Device)
 	for _, again := range [][]byte{nil, h.encode()} {
 		a.control.send(1, tagReady, again)
+		a.control.send(1, tagKnown, again)
 		a.control.send(1, 77, again)
 	}
 	a.control.send(1, tagHello, h.encode())

@@ -4,7 +4,6 @@ package verbs
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/eventset"
@@ -89,15 +88,30 @@ func (c *controlPlane) loop() {
 
 // sendOut sends what is in the outbox, as far as there is room. mu is held.
 func (c *controlPlane) sendOut() {
-	kept := c.outbox[:0]
-	for _, m := range c.outbox {
+	kept := sendInOrder(c.outbox, func(m *controlMessage) bool {
 		link := c.tcp.Link(m.peer)
-		if link == nil || !link.TrySend(&m.header, m.payload) {
-			kept = append(kept, m)
-		}
-	}
+		return link != nil && link.TrySend(&m.header, m.payload)
+	})
 	clear(c.outbox[len(kept):])
 	c.outbox = kept
+}
+
+// sendInOrder sends messages, and moves to the beginning of all what is kept: what send refuses, and what is for the same
+// peer behind that. A connection may be made between two calls of send, and a known that overtakes its hello is lost.
+func sendInOrder(all []controlMessage, send func(m *controlMessage) bool) (kept []controlMessage) {
+	var waits map[int]bool
+	kept = all[:0]
+	for _, m := range all {
+		if !waits[m.peer] && send(&m) {
+			continue
+		}
+		if waits == nil {
+			waits = map[int]bool{}
+		}
+		waits[m.peer] = true
+		kept = append(kept, m)
+	}
+	return kept
 }
 
 // onControl takes a packet of the control connections.
@@ -109,9 +123,12 @@ func (d *Device) onControl(pkt *transport.Packet) {
 	case pkt.Event != transport.Arrived:
 	case pkt.Header.Tag == tagHello:
 		d.onHello(peer, pkt.Payload)
+		d.moreReceives()
 	case pkt.Header.Tag == tagReady:
 		d.onReady(peer)
+	case pkt.Header.Tag == tagKnown:
+		d.onKnown(peer)
 	case pkt.Header.Tag == tagBroken:
-		d.onGone(peer, fmt.Errorf("%w: its queue pair for this rank: %.200q", transport.ErrPeerGone, pkt.Payload))
+		d.onBroken(peer, pkt.Payload)
 	}
 }

@@ -18,8 +18,8 @@ const (
 	eagerMax = 8 << 10
 	// slotSize is a receive buffer, and a send buffer: the longest frame, in whole cache lines.
 	slotSize = eagerMax + 64
-	// receives is how many buffers the shared receive queue has, and sends how many wait for their completion with the
-	// device. Less if the memory may not be locked.
+	// receives is how many buffers the shared receive queue has in the beginning, and sends how many wait for their
+	// completion with the device. Less if the memory may not be locked.
 	receives    = 1024
 	sends       = 512
 	leastBuffer = 64
@@ -27,6 +27,11 @@ const (
 	// must be room in the completion queue.
 	depth       = 64
 	outstanding = 4096
+	// deepQueues is how many queue pairs take so much. libmlx5 takes 40 KiB for each, and from that many on they share
+	// outstanding, which is less than signalEvery for each of them. Those after them take depthOfMany, so that one request
+	// more fits than are confirmed at once, and 10 KiB: docs/decisions/verbs.md has the sum.
+	deepQueues  = outstanding / signalEvery
+	depthOfMany = signalEvery + 1
 	// lastRequests is for how many sessions that fail at once there is room in the completion queue for a request more.
 	lastRequests = 64
 	// signalEvery is how many sends to a peer are confirmed at once.
@@ -48,6 +53,7 @@ type Device struct {
 	facts   transport.Facts
 	control controlPlane
 	peers
+	prover prover
 	wakeState
 	background
 
@@ -62,6 +68,7 @@ type Device struct {
 	ids  idTable
 
 	devices deviceRegions // has a lock of its own
+	tails   tailWatch
 	polls   uint64
 	stats   Counters
 }
@@ -74,6 +81,7 @@ type background struct {
 	eventFile *os.File // what the device says apart from completions
 	closed    atomic.Bool
 	dead      atomic.Bool // the device has failed: it completes nothing any more
+	portDown  atomic.Bool
 }
 
 // New opens the device. The error, a transport.ErrUnavailable, says what was missing.
@@ -106,9 +114,6 @@ func (d *Device) open() (err error) {
 	if err := d.makeBuffers(); err != nil {
 		return err
 	}
-	if err := d.watchDevice(); err != nil {
-		return err
-	}
 	if err := d.control.open(d.ctx, d.opt.Control, d.onControl); err != nil {
 		return fmt.Errorf("the control connections: %w", err)
 	}
@@ -120,21 +125,25 @@ func (d *Device) open() (err error) {
 	}
 	d.useCache(d.opt.Cache)
 	d.check.Start()
+	d.wg.Go(d.watchTails)
 	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "partition", d.at.pkey,
 		"because", d.at.why, "library", libraryPath(), "receive-buffers", d.recv.count, "register-from", d.opt.RegisterFrom)
-	return nil
+	return d.watchDevice() // which changes at
 }
 
 // makeBuffers makes the queues and the memory that the device knows from the beginning: as much as this rank may lock.
 func (d *Device) makeBuffers() error {
 	raiseMemlock()
-	nr, err := d.makeQueues(tagSizes(&d.opt, &d.at))
+	most, err := d.makeQueues(tagSizes(&d.opt, &d.at))
 	if err != nil {
 		return err
 	}
-	ns := sends
+	if err := d.startProver(); err != nil { // before the buffers take all memory that may be locked
+		return fmt.Errorf("what paths are proved by: %w", err)
+	}
+	nr, ns := min(d.opt.firstReceives(), most), sends
 	for {
-		if d.recv.slab, err = d.slab(nr, slotSize, localWrite|relaxed); err == nil {
+		if err = d.recv.open(d.hca, nr, most); err == nil {
 			if d.send, err = d.slab(ns+1, slotSize, localWrite|relaxed); err == nil {
 				break
 			}
@@ -143,18 +152,20 @@ func (d *Device) makeBuffers() error {
 		if nr, ns = nr/2, ns/2; ns < leastBuffer {
 			return fmt.Errorf("%d KiB for receive and send buffers: %w", (2*nr+2*ns)*slotSize>>10, explainMemlock(err))
 		}
+		most = nr
 	}
 	d.fillSends(ns)
-	return d.recv.fill(d.hca)
+	return d.recv.fill()
 }
 
-// makeQueues makes the queues and returns how many receive buffers there may be. A device that refuses a list of tags
-// gets an ordinary receive queue: what it says that it can does not depend on its link layer, and libmlx5 makes no such
-// list over Ethernet.
+// makeQueues makes the queues and returns how many receive buffers there may ever be: drivers do not lengthen the queue
+// later. A device that refuses a list of tags gets an ordinary receive queue: what it says that it can does not depend on
+// its link layer, and libmlx5 makes no such list over Ethernet.
 func (d *Device) makeQueues(tags, ops int) (buffers int, err error) {
 	forTags := 2*tags + ops // MATCH and DATA_VALID of each entry, and its operations
-	ask := min(receives+outstanding+forTags+lastRequests, d.at.caps.maxEntries)
-	want := min(receives, d.at.caps.maxReceives, ask/2)
+	most := d.opt.mostReceives()
+	ask := min(most+outstanding+forTags+lastRequests, d.at.caps.maxEntries)
+	want := min(most, d.at.caps.maxReceives, ask/2)
 	cqe, srq, err := d.hca.make(uint32(ask), uint32(want), slotSize, tags, ops)
 	if err != nil && tags > 0 {
 		d.hca.unmake()

@@ -15,11 +15,12 @@ const controlProtocol = "gorun verbs 1"
 const (
 	// tagHello is "my queue pair for you". It is sent once by each side, by the one that connects first unasked.
 	tagHello = iota + 1
-	// tagReady is "my queue pair knows yours and can receive". What is sent before would be lost until it is sent
-	// again.
+	// tagReady is "what I send to you arrives": see prove.go. When both have said so, both may send.
 	tagReady
 	// tagBroken is "my queue pair for you has failed, or could not be made"; the payload says why.
 	tagBroken
+	// tagKnown is "my queue pairs know yours and can receive". What is sent before would be lost until it is sent again.
+	tagKnown
 )
 
 // hello is where a queue pair is. All integers are little-endian on the wire.
@@ -38,11 +39,15 @@ type hello struct {
 	serveQPN uint32
 	most     uint32 // bytes of one message that its device moves
 	pkey     uint16 // of its partition
+
+	probe   uint32 // the queue pair by which paths are proved; 24 bits
+	sink    uint64 // where the peer's WRITE may go
+	sinkKey uint32
 }
 
 const (
 	helloVersion = 1
-	helloSize    = 1 + 1 + 1 + 1 + 2 + 16 + 4 + 4 + 4 + 1 + 4 + 4 + 2
+	helloSize    = 1 + 1 + 1 + 1 + 2 + 16 + 4 + 4 + 4 + 1 + 4 + 4 + 2 + 4 + 8 + 4
 
 	// servesTags: its receive queue matches tags, so all that it gets begins with a tag-matching header.
 	servesTags = 1
@@ -62,7 +67,10 @@ func (h *hello) encode() []byte {
 	b = append(b, h.serves)
 	b = le.AppendUint32(b, h.serveQPN)
 	b = le.AppendUint32(b, h.most)
-	return le.AppendUint16(b, h.pkey)
+	b = le.AppendUint16(b, h.pkey)
+	b = le.AppendUint32(b, h.probe)
+	b = le.AppendUint64(b, h.sink)
+	return le.AppendUint32(b, h.sinkKey)
 }
 
 var errHello = errors.New("what the peer says of its queue pair cannot be right")
@@ -78,11 +86,12 @@ func (h *hello) decode(b []byte) error {
 	le := binary.LittleEndian
 	*h = hello{layer: b[1], mtu: b[2], reads: b[3], lid: le.Uint16(b[4:]), qpn: le.Uint32(b[22:]), psn: le.Uint32(b[26:]),
 		slot: le.Uint32(b[30:]), serves: b[34], serveQPN: le.Uint32(b[35:]), most: le.Uint32(b[39:]),
-		pkey: le.Uint16(b[43:])}
+		pkey: le.Uint16(b[43:]), probe: le.Uint32(b[45:]), sink: le.Uint64(b[49:]), sinkKey: le.Uint32(b[57:])}
 	copy(h.gid[:], b[6:])
 	switch {
-	case h.qpn>>24 != 0 || h.psn>>24 != 0 || h.serveQPN>>24 != 0:
-		return fmt.Errorf("%w: queue pairs %#x and %#x, packet %#x: they have 24 bits", errHello, h.qpn, h.serveQPN, h.psn)
+	case (h.qpn|h.psn|h.serveQPN|h.probe)>>24 != 0:
+		return fmt.Errorf("%w: queue pairs %#x, %#x and %#x, packet %#x: they have 24 bits", errHello, h.qpn, h.serveQPN,
+			h.probe, h.psn)
 	case h.mtu < 1 || h.mtu > 5:
 		return fmt.Errorf("%w: MTU %d, it is 1 (256 bytes) to 5 (4096 bytes)", errHello, h.mtu)
 	case h.slot < minSlot || h.slot > maxSlot:

@@ -11,7 +11,8 @@ import (
 )
 
 func goodHello() hello {
-	h := hello{layer: 2, mtu: 5, reads: 16, lid: 0xbfff, qpn: 0xffffff, psn: 0xfffffe, slot: 8256, serves: 3, pkey: 0x8001}
+	h := hello{layer: 2, mtu: 5, reads: 16, lid: 0xbfff, qpn: 0xffffff, psn: 0xfffffe, slot: 8256, serves: 3, pkey: 0x8001,
+		probe: 0xfffffd, sink: 1<<63 | 7, sinkKey: 0xfffffffc}
 	for i := range h.gid {
 		h.gid[i] = byte(0x10 + i)
 	}
@@ -27,6 +28,7 @@ func TestHello(t *testing.T) {
 		func(h *hello) { h.mtu, h.slot = 1, minSlot },
 		func(h *hello) { h.layer, h.slot, h.gid = 1, maxSlot, [16]byte{} },
 		func(h *hello) { h.pkey = 0xffff },
+		func(h *hello) { h.probe, h.sink, h.sinkKey = 0, 0, 0 },
 	} {
 		want := goodHello()
 		change(&want)
@@ -61,6 +63,7 @@ func TestHelloRefused(t *testing.T) {
 		{"version 0", func(b []byte) []byte { b[0] = 0; return b }},
 		{"24 bits", func(b []byte) []byte { le.PutUint32(b[22:], 1<<24); return b }},
 		{"24 bits", func(b []byte) []byte { le.PutUint32(b[26:], 1<<31); return b }},
+		{"24 bits", func(b []byte) []byte { le.PutUint32(b[45:], 1<<24); return b }},
 		{"MTU 0", func(b []byte) []byte { b[2] = 0; return b }},
 		{"MTU 6", func(b []byte) []byte { b[2] = 6; return b }},
 		{"buffers of 1023 bytes", func(b []byte) []byte { le.PutUint32(b[30:], minSlot-1); return b }},
@@ -105,7 +108,7 @@ func FuzzHello(f *testing.F) {
 			}
 			return
 		}
-		if h.qpn >= 1<<24 || h.psn >= 1<<24 || h.mtu < 1 || h.mtu > 5 || h.slot < minSlot || h.slot > maxSlot {
+		if (h.qpn|h.psn|h.probe)>>24 != 0 || h.mtu < 1 || h.mtu > 5 || h.slot < minSlot || h.slot > maxSlot {
 			t.Errorf("% x is %+v", b, h)
 		}
 		if again := h.encode(); !bytes.Equal(again, b[:helloSize]) {

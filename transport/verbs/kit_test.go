@@ -28,6 +28,9 @@ import (
 // patience is after how long something will not happen any more. In a guest all of the processor is emulated.
 const patience = time.Minute
 
+// shortPatience is how long devices of tests send again what nothing answers.
+const shortPatience = 7 * time.Second
+
 // roles are what the test binary can be in a process of its own.
 var roles = map[string]func() error{}
 
@@ -102,7 +105,7 @@ func sameLibrary(t testing.TB) []string {
 func options(t testing.TB, rank, size int, log func(msg string, args ...any)) Options {
 	path, devices := library(t)
 	return Options{Rank: rank, Size: size, Library: path, Devices: devices, RegisterFrom: 1, Tags: "off", Log: log,
-		Debug: log, Control: control(log)}
+		Debug: log, Control: control(log), patience: shortPatience, tails: patience}
 }
 
 func control(log func(msg string, args ...any)) tcp.Options {

@@ -127,21 +127,27 @@ func (s *session) submit(r record) bool {
 		}
 		return false
 	}
-	if int(s.next-s.done) < len(s.sq) {
-		s.sq[s.next%uint32(len(s.sq))] = r
-	} // else it is one more, of confirm, and release will have left what is to be written here
-	s.next++
-	d.inFlight++
+	d.taken(&s.requests, r)
+	if !d.tails.owing.Load() { // this rank may be armed, and Poll is not called before something wakes it
+		d.tails.owing.Store(true)
+	}
 	return true
 }
 
 // unconfirmed reports whether the last request will not make a completion.
 func (s *session) unconfirmed() bool { return s.next != s.done && s.unsignaled > 0 }
 
-// confirm posts an empty WRITE, which needs no buffer of the peer's, so that the end of what was sent is known. In the
-// error state it fails, which says the same; nothing else would, if what was done before is not flushed.
+// confirm makes the end of what was sent known. In the error state the request fails, which says the same; nothing else
+// would, if what was done before is not flushed.
 func (s *session) confirm() {
-	if !s.unconfirmed() || s.d.inFlight >= s.d.limit+lastRequests {
+	if s.unconfirmed() {
+		s.postEmpty()
+	}
+}
+
+// postEmpty posts an empty WRITE, which needs no buffer of the peer's, unless the queues are full.
+func (s *session) postEmpty() {
+	if int(s.next-s.done) > s.most || s.d.inFlight >= s.d.limit+lastRequests {
 		return
 	}
 	s.d.one[0] = op{qp: s.qp, opcode: opWrite, flags: signaled}

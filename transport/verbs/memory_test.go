@@ -63,8 +63,8 @@ func TestMeasure(t *testing.T) {
 	if n := len(e.regs.advertised); n != 0 || e.stats.Registered < 2 || e.stats.Registered > 2*measureRounds {
 		t.Errorf("%d registrations, and %d are advertised", e.stats.Registered, n)
 	}
-	if n, err := e.hca.counter("mrs"); err == nil && n != 2 {
-		t.Errorf("%d regions, want those of the two slabs", n)
+	if n, err := e.hca.counter("mrs"); err == nil && n != 3 {
+		t.Errorf("%d regions, want 3: of the two slabs and of the probes", n)
 	}
 	if got := newEnd(t, 0, 1, func(o *Options) { o.RegisterFrom = 12345 }); got.opt.RegisterFrom != 12345 ||
 		got.stats.Registered != 0 {

@@ -208,6 +208,26 @@ func TestPortsByTurns(t *testing.T) {
 	}
 }
 
+// A list that names both ports of a bond has one of them used, and the log says so. A port that is of no bond, and is
+// not there, stays an error.
+func TestBondIsNamed(t *testing.T) {
+	needSoft(t)
+	t.Setenv("SOFTHCA_MODE", "two_ports")
+	t.Setenv("SOFTHCA_IFINDEX", "1") // lo, which every machine has
+	for list, says := range map[string]int{"softhca0:1,softhca0:2": 1, "softhca0": 0, "softhca0:2": 0, "": 0} {
+		var log notes
+		e := newEnd(t, 0, 2, func(o *Options) { o.Devices, o.LocalRank, o.Log = list, 1, log.log })
+		if want := 1 + strings.Count(list, ":2")*(1-says); e.at.number != want || len(log.with("of a bond")) != says {
+			t.Errorf("%q: port %d, want %d; the log has %q", list, e.at.number, want, log.text)
+		}
+	}
+	opt := options(t, 0, 2, func(string, ...any) {})
+	opt.Devices = "softhca0:1,softhca0:2,softhca0:3"
+	if _, err := New(opt); err == nil || !strings.Contains(err.Error(), "softhca0:3") {
+		t.Errorf("a third port is named: %v", err)
+	}
+}
+
 // A host has 64 adapters on 8 NUMA nodes, and as many ranks, each bound to CPUs of one node: each rank has an adapter
 // of its own, on its node. Ranks that are not bound take turns.
 func TestFanOfDevices(t *testing.T) {

@@ -480,15 +480,15 @@ func TestMatchKeepsItsPlace(t *testing.T) {
 		g.dev[0].deliver(time.Now().Add(patience))
 		for len(g.dev[1].stash) < 2 && g.dev[1].hca != nil { // both completions are there
 			g.dev[1].stash = nil
-			n, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
+			n, _, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
 			if err != nil {
 				t.Fatal(err)
 			}
 			g.dev[1].stash = append([]completion(nil), g.dev[1].wcs[:n]...)
 			if n == 1 {
-				k, _ := g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
+				k, _, _ := g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
 				for k == 0 {
-					k, _ = g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
+					k, _, _ = g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
 				}
 				g.dev[1].stash = append(g.dev[1].stash, g.dev[1].wcs[:k]...)
 			}
@@ -533,7 +533,7 @@ func TestNoRoomForAll(t *testing.T) {
 	}
 	g.dev[0].deliver(time.Now().Add(patience))
 	for len(g.dev[1].stash) < n { // all are there, as Arm would find them
-		k, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[len(g.dev[1].stash):])
+		k, _, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[len(g.dev[1].stash):])
 		if err != nil {
 			t.Fatal(err)
 		}

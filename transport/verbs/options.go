@@ -1,10 +1,14 @@
 package verbs
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/gorun-mpi/mpi/transport/tcp"
 )
+
+// defaultPatience is the PeerTimeout of transport/tcp.
+const defaultPatience = 30 * time.Second
 
 // Options of a device. Rank and Size are of the world.
 type Options struct {
@@ -27,6 +31,9 @@ type Options struct {
 	RegisterFrom int
 	// Cache is how many registrations of ordinary memory are kept for the next message in the same memory. 0: none.
 	Cache int
+	// ReceiveMemory is how many bytes the buffers may take into which messages of all peers come: their number follows the
+	// number of peers. 1,024 are there in any case.
+	ReceiveMemory int64
 	// Control is how the ranks find each other: see tcp.Options.
 	Control tcp.Options
 	Log     func(msg string, args ...any) // what an operator should see; nil: silent
@@ -36,8 +43,13 @@ type Options struct {
 	Root string
 
 	// For tests; 0: as it should be.
-	entries int           // of the completion queue
-	closing time.Duration // that Close may take to deliver
+	entries    int           // of the completion queue
+	closing    time.Duration // that Close may take to deliver
+	deepQueues int           // queue pairs of the whole depth
+	receives   int           // receive buffers in the beginning
+	// patience is how long the device sends again what nothing answers; 0: Control.PeerTimeout.
+	patience time.Duration
+	tails    time.Duration // between two looks of watchTails
 }
 
 func (o *Options) fill() {
@@ -50,5 +62,6 @@ func (o *Options) fill() {
 	if o.Root == "" {
 		o.Root = "/"
 	}
+	o.patience = cmp.Or(o.patience, o.Control.PeerTimeout, defaultPatience)
 	o.Control.Rank, o.Control.Size, o.Control.Protocol = o.Rank, o.Size, controlProtocol
 }

@@ -38,7 +38,7 @@ func (d *Device) ownRMA() *transport.RMA {
 // here is where a peer of this rank's port finds it, but for the numbers of a queue pair.
 func (d *Device) here() remote {
 	r := remote{gid: d.at.gid, lid: d.at.lid, mtu: d.at.mtu, rdAtom: uint8(min(d.at.caps.reads, d.at.caps.serves)),
-		rdServe: uint8(d.at.caps.serves), timeout: ackTimeout, retries: ackRetries,
+		rdServe: uint8(d.at.caps.serves), timeout: ackTimeoutFor(d.opt.patience), retries: ackRetries,
 		level: uint8(d.opt.ServiceLevel)}
 	if d.at.layer == layerEthernet {
 		r.class = uint8(d.opt.TrafficClass)

@@ -5,6 +5,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -33,17 +34,14 @@ func (o *outcomes) some() bool {
 
 // handOut fills in what makes no completion.
 func (o *outcomes) handOut(pkts []transport.Packet) int {
-	n := 0
-	for ; n < len(pkts) && len(o.rooms) > 0; n++ {
-		pkts[n] = transport.Packet{Event: transport.Room, Peer: int32(o.rooms[0].peer)}
-		o.rooms = o.rooms[:copy(o.rooms, o.rooms[1:])]
+	n := min(len(pkts), len(o.rooms))
+	for i, s := range o.rooms[:n] {
+		pkts[i] = transport.Packet{Event: transport.Room, Peer: int32(s.peer)}
 	}
-	for ; n < len(pkts) && len(o.events) > 0; n++ {
-		pkts[n] = o.events[0]
-		o.events[0] = transport.Packet{}
-		o.events = o.events[:copy(o.events, o.events[1:])]
-	}
-	return n
+	o.rooms = slices.Delete(o.rooms, 0, n)
+	k := copy(pkts[n:], o.events)
+	o.events = slices.Delete(o.events, 0, k)
+	return n + k
 }
 
 // Counters say what software has done; what a device does by itself is not in them.
@@ -129,13 +127,13 @@ func (d *Device) take(n int) []completion {
 		return took
 	}
 	due := d.recv.due()
-	k, err := d.hca.turn(due, d.wcs[:min(n, pollMax)])
+	k, taken, err := d.hca.turn(due, d.wcs[:min(n, pollMax)])
+	if taken > 0 { // after an error too: a buffer that is posted twice could get two messages
+		d.recv.given(taken)
+	}
 	if err != nil {
 		d.failAll(pollError(err))
 		return nil
-	}
-	if due != nil {
-		d.recv.given()
 	}
 	return d.wcs[:k]
 }
@@ -203,6 +201,9 @@ func (d *Device) sent(w *completion) {
 	var err error
 	if w.status != 0 {
 		err = fmt.Errorf("%s (vendor code %#x)", statusText(w.status), w.vendor)
+		if w.status == statusRetries {
+			err = d.noAnswer(err)
+		}
 		of := t.find(w.qpn)
 		if of != nil {
 			d.fail(of, err, true)
@@ -224,17 +225,14 @@ func (d *Device) sent(w *completion) {
 // release takes back what the requests before upTo had.
 func (s *session) release(upTo uint32, err error) {
 	d := s.d
-	for ; s.done != upTo; s.done++ {
-		r := &s.sq[s.done%uint32(len(s.sq))]
+	for s.done != upTo {
+		r := d.over(&s.requests)
 		if r.buffer >= 0 {
 			d.freeSends = append(d.freeSends, uint32(r.buffer))
-			r.buffer = -1
 		}
 		if r.rma != nil {
 			r.rma.partDone(d, err)
-			r.rma = nil
 		}
-		d.inFlight--
 	}
 	s.hasRoom()
 	for _, other := range d.starved {
@@ -256,13 +254,21 @@ func (s *session) hasRoom() {
 func (d *Device) takeNotices() {
 	d.mu.Lock()
 	d.notices.Store(false)
-	lost := d.lost
-	d.lost = nil
+	lost, parts := d.lost, d.parts
+	d.lost, d.parts = nil, nil
 	d.mu.Unlock()
+	for _, p := range parts {
+		if err := d.recv.extend(p); err != nil {
+			d.opt.Log("receive buffers stay few", "error", err)
+		}
+	}
 	for _, s := range lost {
 		d.fail(s, s.err, false)
 	}
 	d.registered()
+	if d.tails.lookAt.Swap(false) {
+		d.lookAfterTails()
+	}
 	d.tags.giveUpList() // if no session was left when the device failed, none ends
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/topology"
 )
 
-// port is the one that a device uses.
+// port is the one that a device uses. What moveTo changes is guarded by Device.mu once the device is open.
 type port struct {
 	device    string
 	number    int

@@ -185,7 +185,7 @@ func TestRegistrationFails(t *testing.T) {
 	watchdog(t)
 	var log notes
 	b := newEnd(t, 1, 2)
-	t.Setenv("SOFTHCA_FAIL", "reg:3") // two are the buffers
+	t.Setenv("SOFTHCA_FAIL", "reg:4") // two are the buffers, one is for probes
 	a := newEnd(t, 0, 2, log.option)
 	ab, ba := a.link(b), b.link(a)
 	mem, dst := pattern(100_000, 1), make([]byte, 100_000)

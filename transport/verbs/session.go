@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,14 +19,16 @@ import (
 // session is the connection with one peer.
 //
 // The rank that connects first makes a queue pair, and the other when it gets the hello. Each side says hello once,
-// connects its queue pair when it has the other's hello, and says ready; only then may the other send. So it does not
-// matter which begins, nor whether both do, and the first message finds a receiver that is ready.
+// connects its queue pair when it has the other's hello, and says known; then the other proves its path (prove.go) and
+// says ready. Who has proved its path and has the other's ready may send. So it does not matter which begins, nor
+// whether both do, and the first message finds a receiver that is ready.
 type session struct {
 	d     *Device
 	peer  int
 	index uint32 // in table.all; part of every request's number
 	queuePairs
 	handshake
+	proof *proof // nil: it is over. Guarded by Device.mu
 	requests
 	ending
 
@@ -59,14 +62,17 @@ type handshake struct {
 }
 
 // requests are the requests that the device has of a session. It belongs to the caller of Poll. Invariant: those from
-// done up to next are in sq, by number modulo its length, 2^n; at most most, and one more, that of confirm.
+// done up to next have a record each; at most most, and one more, that of postEmpty.
 type requests struct {
-	sq         []record
+	first      *record // of request done, and by record.next of those behind it; nil: there is none
+	last       *record // of the last of them, if there is one
 	most       int
 	next       uint32 // number of the next request
 	done       uint32 // all before are over
 	unsignaled int    // sends since one that will be confirmed
 	refused    bool   // something found no room, and Room is owed for it; not of a session that has failed
+	doneThen   uint32 // done at the last look of lookAfterTails
+	silent     uint32 // looks since it has changed
 }
 
 // ending is the end of a session. It belongs to the caller of Poll.
@@ -81,61 +87,16 @@ type state uint8
 
 const (
 	stateMade  state = iota // hello is said
-	stateKnown              // the peer's hello is here and the queue pair connected; ready is said
-	stateOpen               // the peer is ready
+	stateKnown              // the peer's hello is here and the queue pair connected; known is said
+	stateOpen               // the paths are proved
 	stateFailed
 )
 
 // record is one request that the device has. Its owner is the device, from post to completion.
 type record struct {
-	buffer int32  // of sendPool.send; negative: none
-	rma    *rmaOp // the operation that it is a part of; nil: a send
-}
-
-// table is what Poll finds sessions by.
-type table struct {
-	all   []*session // by index
-	byQPN []*session // open addressing; the length is a power of two
-}
-
-func (t *table) find(qpn uint32) *session {
-	mask := uint32(len(t.byQPN) - 1)
-	if len(t.byQPN) == 0 {
-		return nil
-	}
-	for i := qpn * 0x9e3779b1 >> 7 & mask; ; i = (i + 1) & mask {
-		s := t.byQPN[i]
-		if s == nil || s.qpn == qpn || s.serve != 0 && s.serveQPN == qpn {
-			return s
-		}
-	}
-}
-
-// with returns a table that has s too.
-func (t *table) with(s *session) *table {
-	s.index = uint32(len(t.all))
-	n := &table{all: append(append(make([]*session, 0, len(t.all)+1), t.all...), s)}
-	size := 8
-	for size < 4*len(n.all) {
-		size *= 2
-	}
-	n.byQPN = make([]*session, size)
-	mask := uint32(size - 1)
-	for _, s := range n.all {
-		n.enter(s, s.qpn, mask)
-		if s.serve != 0 {
-			n.enter(s, s.serveQPN, mask)
-		}
-	}
-	return n
-}
-
-func (t *table) enter(s *session, qpn, mask uint32) {
-	i := qpn * 0x9e3779b1 >> 7 & mask
-	for t.byQPN[i] != nil {
-		i = (i + 1) & mask
-	}
-	t.byQPN[i] = s
+	buffer int32   // of sendPool.send; negative: none
+	rma    *rmaOp  // the operation that it is a part of; nil: a send
+	next   *record // that of the session's next request
 }
 
 // destroy takes the queue pairs from the device; it has no request of theirs afterwards.
@@ -151,21 +112,20 @@ func (q *queuePairs) destroy() {
 
 // peers are the sessions of a device.
 type peers struct {
-	table   atomic.Pointer[table] // replaced and never edited: Poll reads it without mu
-	notices atomic.Bool           // lost is not empty, or goroutines have registered something
+	table   atomic.Pointer[table] // Poll reads it without mu
+	notices atomic.Bool           // lost or parts is not empty, or goroutines have registered something
 
 	mu       sync.Mutex // guards what follows; taken when connections come and go
 	sessions map[int]*session
-	lost     []*session // that have ended without Poll, which notices tells it
+	lost     []*session    // that have ended without Poll, which notices tells it
+	parts    []receivePart // for Poll, likewise
 }
 
+// sessionOf is the session with a peer; nil: there is none. Poll, which has no mu, asks where a queue pair does not tell.
 func (p *peers) sessionOf(peer int32) *session {
-	for _, s := range p.table.Load().all {
-		if s.peer == int(peer) {
-			return s
-		}
-	}
-	return nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sessions[int(peer)]
 }
 
 // Connect is transport.Device's.
@@ -200,10 +160,13 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s.state == stateFailed {
+	switch {
+	case s.state != stateFailed:
+		return newLink(s), nil
+	case s.everOpen || errors.Is(s.err, transport.ErrPeerGone):
 		return nil, fmt.Errorf("verbs: the queue pair with rank %d: %w", peer, s.err)
 	}
-	return newLink(s), nil
+	return nil, fmt.Errorf("%w: verbs: the queue pair with rank %d: %w", transport.ErrUnavailable, peer, s.err)
 }
 
 // makeSession makes a session whose queue pair is not connected. mu is held.
@@ -213,10 +176,14 @@ func (d *Device) makeSession(peer int) (*session, error) {
 	}
 	s := &session{d: d, peer: peer, handshake: handshake{opened: make(chan struct{})},
 		queuePairs: queuePairs{psn: rand.Uint32() >> 8}}
+	most := depth
+	if len(d.table.Load().all) >= cmp.Or(d.opt.deepQueues, deepQueues) {
+		most = depthOfMany
+	}
 	var deep int
 	var err error
 	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index,
-		min(depth+1, d.at.caps.maxRequests), inlineMax); err != nil {
+		min(most+1, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
 	if d.tags.on() {
@@ -225,7 +192,7 @@ func (d *Device) makeSession(peer int) (*session, error) {
 			return nil, err
 		}
 	}
-	s.sq, s.most = make([]record, depth), min(depth, deep-1)
+	s.most = min(most, deep-1)
 	d.table.Store(d.table.Load().with(s))
 	return s, nil
 }
@@ -235,14 +202,20 @@ func (d *Device) attach(peer int) (*session, error) {
 	if s := d.sessions[peer]; s != nil {
 		return s, nil
 	}
-	s, err := d.makeSession(peer)
+	p, err := d.newProof()
 	if err != nil {
 		return nil, err
 	}
-	d.sessions[peer] = s
+	s, err := d.makeSession(peer)
+	if err != nil {
+		p.probe.destroy()
+		return nil, err
+	}
+	s.proof, d.sessions[peer] = p, s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid,
 		qpn: s.qpn, psn: s.psn, slot: slotSize,
-		most: uint32(min(d.at.maxLength, 1<<31)), pkey: d.at.pkey.Value}
+		most: uint32(min(d.at.maxLength, 1<<31)), pkey: d.at.pkey.Value, probe: p.qpn,
+		sink: addressOf(d.prover.sink.mem), sinkKey: d.prover.sink.region.rkey}
 	if d.tags.on() {
 		h.serves, h.serveQPN = servesTags, s.serveQPN
 	}
@@ -267,7 +240,12 @@ func (d *Device) onHello(peer int, payload []byte) {
 		d.abort(s, err, true)
 		return
 	}
-	if s.state != stateMade {
+	switch s.state {
+	case stateMade:
+	case stateFailed: // which the peer did not have to hear of while it had no session
+		d.control.send(peer, tagBroken, []byte(s.err.Error()))
+		return
+	default:
 		return // it says so once
 	}
 	if h.layer != d.at.layer || h.slot != slotSize {
@@ -283,19 +261,23 @@ func (d *Device) onHello(peer int, payload []byte) {
 	}
 	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),
 		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves),
-		timeout: ackTimeout, retries: ackRetries, level: uint8(d.opt.ServiceLevel)}
+		timeout: ackTimeoutFor(d.opt.patience), retries: ackRetries, level: uint8(d.opt.ServiceLevel)}
 	if d.at.layer == layerEthernet {
 		r.class = uint8(d.opt.TrafficClass)
 	}
 	s.tagged = h.serves&servesTags != 0
 	s.deviceMatches = s.tagged && d.tags.on()
 	s.theirMost = h.most
-	if err := s.join(&h, &r); err != nil {
+	err = s.join(&h, &r)
+	if err == nil {
+		err = d.joinProof(s, &h, r)
+	}
+	if err != nil {
 		d.abort(s, err, true)
 		return
 	}
 	s.state = stateKnown
-	d.control.send(peer, tagReady, nil)
+	d.control.send(peer, tagKnown, nil)
 }
 
 // join connects the queue pairs.
@@ -319,24 +301,6 @@ func (p *port) globalTo(h *hello) bool {
 	return p.global || h.serves&needsGRH != 0 && known || known && subnet(p.gid) != subnet(h.gid)
 }
 
-// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^18 = 1.07 s, as UCX; and ackRetries how
-// often. So a link may be down for 5 s, as tcp's may. A packet that is lost from among others is asked for by the
-// receiver at once, without this. The number may not be 7: soft-RoCE goes on for ever then.
-const (
-	ackTimeout = 18
-	ackRetries = 6
-)
-
-// onReady takes a peer's ready.
-func (d *Device) onReady(peer int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s := d.sessions[peer]; s != nil && s.state == stateKnown {
-		s.state, s.everOpen = stateOpen, true
-		close(s.opened)
-	}
-}
-
 // abort ends a session; tell: the peer does not know. mu is held.
 func (d *Device) abort(s *session, err error, notifyPeer bool) {
 	if s.state == stateFailed {
@@ -346,7 +310,11 @@ func (d *Device) abort(s *session, err error, notifyPeer bool) {
 		d.control.send(s.peer, tagBroken, []byte(err.Error()))
 	}
 	if s.state != stateOpen {
+		d.dropProof(s)
 		close(s.opened)
+		if !errors.Is(err, transport.ErrPeerGone) {
+			d.opt.Log("verbs does not connect this rank with a peer", "peer", s.peer, "reason", err)
+		}
 	}
 	s.state, s.err = stateFailed, err
 	d.lost = append(d.lost, s)
@@ -365,6 +333,21 @@ func (d *Device) giveUp(s *session, err error) {
 	if s.state != stateOpen {
 		d.abort(s, err, true)
 	}
+}
+
+// onBroken takes a peer's broken. A session that was not open has carried nothing, and another transport may.
+func (d *Device) onBroken(peer int, why []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[peer]
+	if s == nil {
+		return
+	}
+	err := fmt.Errorf("its queue pair for this rank: %.300q", why)
+	if s.everOpen {
+		err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	}
+	d.abort(s, err, false)
 }
 
 // onGone is called when a peer's control connection has ended, or its queue pair.

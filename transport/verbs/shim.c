@@ -71,8 +71,14 @@ struct vb_ctx {
 	struct ibv_cq *cq;
 	struct ibv_cq_ex *cqx; // cq, if the receive queue matches tags; else NULL
 	struct ibv_srq *srq;
+	struct ibv_comp_channel *prover_channel;
+	struct ibv_cq *prover_cq;
 	uint64_t base; // of the receive buffers
-	uint32_t slot, lkey;
+	uint32_t slot;
+	int nparts;
+	struct {
+		uint32_t first, lkey;
+	} parts[16]; // of their memory; each doubles it
 	unsigned int unacked; // events of the channel
 	int poll_failed;      // error number for the next vb_turn: a poll has failed behind completions
 };
@@ -361,6 +367,10 @@ void vb_unmake(struct vb_ctx *c)
 	}
 	if (c->channel)
 		v_destroy_comp_channel(c->channel);
+	if (c->prover_cq)
+		v_destroy_cq(c->prover_cq);
+	if (c->prover_channel)
+		v_destroy_comp_channel(c->prover_channel);
 	if (c->pd)
 		v_dealloc_pd(c->pd);
 	*c = (struct vb_ctx){.ctx = c->ctx};
@@ -512,10 +522,23 @@ int vb_qp_destroy(struct vb_qp *q)
 	return r;
 }
 
-void vb_srq(struct vb_ctx *c, uint64_t base, uint32_t lkey)
+void vb_srq(struct vb_ctx *c, uint64_t base) { c->base = base; }
+
+int vb_srq_part(struct vb_ctx *c, uint32_t first, uint32_t lkey)
 {
-	c->base = base;
-	c->lkey = lkey;
+	if (c->nparts == sizeof c->parts / sizeof *c->parts)
+		return ENOSPC;
+	c->parts[c->nparts].first = first;
+	c->parts[c->nparts++].lkey = lkey;
+	return 0;
+}
+
+static uint32_t lkey_of(const struct vb_ctx *c, uint32_t buffer)
+{
+	int k = c->nparts - 1;
+	while (k > 0 && buffer < c->parts[k].first)
+		k--;
+	return c->parts[k].lkey;
 }
 
 int vb_srq_limit(struct vb_ctx *c, uint32_t limit)
@@ -524,24 +547,66 @@ int vb_srq_limit(struct vb_ctx *c, uint32_t limit)
 	return v_modify_srq(c->srq, &a, IBV_SRQ_LIMIT);
 }
 
-static int refill(struct vb_ctx *c, const uint32_t *buffers, int n)
+static int refill(struct vb_ctx *c, const uint32_t *buffers, int *n)
 {
 	enum { BATCH = 32 };
 	struct ibv_sge sge[BATCH];
-	struct ibv_recv_wr wr[BATCH], *bad;
-	while (n > 0) {
-		int k = n < BATCH ? n : BATCH;
+	struct ibv_recv_wr wr[BATCH], *bad = wr;
+	int left = *n;
+	while (left > 0) {
+		int k = left < BATCH ? left : BATCH;
 		for (int i = 0; i < k; i++) {
-			sge[i] = (struct ibv_sge){c->base + (uint64_t)buffers[i] * c->slot, c->slot, c->lkey};
+			sge[i] = (struct ibv_sge){c->base + (uint64_t)buffers[i] * c->slot, c->slot, lkey_of(c, buffers[i])};
 			wr[i] = (struct ibv_recv_wr){.wr_id = (1ull << 63) | buffers[i], .next = i + 1 < k ? &wr[i + 1] : NULL, .sg_list = &sge[i], .num_sge = 1};
 		}
 		int r = ibv_post_srq_recv(c->srq, wr, &bad);
-		if (r)
+		if (r) {
+			*n -= left - (int)(bad - wr);
 			return r;
+		}
 		buffers += k;
-		n -= k;
+		left -= k;
 	}
 	return 0;
+}
+
+int vb_prover_make(struct vb_ctx *c, uint32_t entries, char *err)
+{
+	if (!(c->prover_channel = v_create_comp_channel(c->ctx)))
+		return FAIL("making a completion channel: %s", strerror(errno));
+	if (unblocked(c->prover_channel->fd))
+		return FAIL("O_NONBLOCK: %s", strerror(errno));
+	if (!(c->prover_cq = v_create_cq(c->ctx, entries, NULL, c->prover_channel, 0)))
+		return FAIL("making a completion queue of %u: %s", entries, strerror(errno));
+	return 0;
+}
+
+struct vb_qp *vb_prover_qp(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err)
+{
+	// Nothing is received, but not every driver makes an empty queue.
+	struct ibv_qp_init_attr a = {.send_cq = c->prover_cq, .recv_cq = c->prover_cq, .qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 1, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1}};
+	return qp_make(c, port, pkey, VB_REMOTE_WRITE, &a, qpn, err);
+}
+
+int vb_prover_channel(struct vb_ctx *c) { return c->prover_channel->fd; }
+
+int vb_prover_poll(struct vb_ctx *c, struct vb_wc *out, int most, int *no)
+{
+	enum { BATCH = 32 };
+	struct ibv_wc wc[BATCH];
+	struct ibv_cq *cq;
+	void *mine;
+	while (v_get_cq_event(c->prover_channel, &cq, &mine) == 0)
+		v_ack_cq_events(cq, 1);
+	if ((*no = ibv_req_notify_cq(c->prover_cq, 0)))
+		return -1;
+	int k = ibv_poll_cq(c->prover_cq, most < BATCH ? most : BATCH, wc);
+	if (k < 0)
+		*no = EIO;
+	for (int i = 0; i < k; i++)
+		out[i] = (struct vb_wc){.id = wc[i].wr_id, .status = wc[i].status, .qpn = wc[i].qp_num, .vendor = wc[i].vendor_err};
+	return k;
 }
 
 static uint32_t opcode_of(enum ibv_wc_opcode o)
@@ -636,11 +701,11 @@ static int poll_extended(struct vb_ctx *c, struct vb_wc *out, int most, int *no)
 	return n;
 }
 
-int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *out, int most, int *no)
+int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int *n, struct vb_wc *out, int most, int *no)
 {
 	enum { BATCH = 32 };
 	struct ibv_wc wc[BATCH];
-	if (n > 0 && (*no = refill(c, buffers, n)))
+	if (*n > 0 && (*no = refill(c, buffers, n)))
 		return -1;
 	if (c->cqx)
 		return poll_extended(c, out, most, no);
@@ -738,7 +803,7 @@ int vb_event(struct vb_ctx *c, struct vb_event *o)
 	if (v_get_async_event(c->ctx, &e))
 		return 0;
 	o->type = e.event_type;
-	o->qpn = 0;
+	o->of = 0;
 	switch (e.event_type) {
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
@@ -746,7 +811,16 @@ int vb_event(struct vb_ctx *c, struct vb_event *o)
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
-		o->qpn = e.element.qp->qp_num;
+		o->of = e.element.qp->qp_num;
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_PKEY_CHANGE:
+	case IBV_EVENT_SM_CHANGE:
+	case IBV_EVENT_CLIENT_REREGISTER:
+	case IBV_EVENT_GID_CHANGE:
+		o->of = e.element.port_num;
 		break;
 	default:
 		break;

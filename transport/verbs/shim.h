@@ -107,7 +107,7 @@ enum vb_access { VB_LOCAL_WRITE = 1, VB_REMOTE_WRITE = 2, VB_REMOTE_READ = 4, VB
 
 struct vb_event {
 	uint32_t type; // enum ibv_event_type
-	uint32_t qpn;
+	uint32_t of;   // the number of the queue pair or port
 };
 
 struct vb_sizes {
@@ -153,15 +153,25 @@ int vb_qp_connect(struct vb_ctx *c, struct vb_qp *qp, int port, int gid_index, i
 int vb_qp_fail(struct vb_qp *qp); // to the error state: what is queued is flushed
 int vb_qp_destroy(struct vb_qp *qp);
 
-// vb_srq says where the receive buffers are: number i lies at base + i * slot.
-void vb_srq(struct vb_ctx *c, uint64_t base, uint32_t lkey);
+// Probes, whose completions come to a queue and a channel of their own. Each has room for one request. vb_prover_poll
+// forgets notifications, asks for one of the next completion, and polls; -1 with an error number in *no.
+int vb_prover_make(struct vb_ctx *c, uint32_t entries, char *err);
+struct vb_qp *vb_prover_qp(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err);
+int vb_prover_channel(struct vb_ctx *c); // descriptor
+int vb_prover_poll(struct vb_ctx *c, struct vb_wc *wc, int most, int *no);
+
+// vb_srq says where the receive buffers are: number i lies at base + i * slot. Their memory is registered in parts, of
+// which vb_srq_part adds one: from buffer first on, up to the next part. ENOSPC: there are as many as there may be.
+void vb_srq(struct vb_ctx *c, uint64_t base);
+int vb_srq_part(struct vb_ctx *c, uint32_t first, uint32_t lkey);
 
 // vb_srq_limit asks for IBV_EVENT_SRQ_LIMIT_REACHED when fewer than limit buffers are left, once. 0, or an error number.
 int vb_srq_limit(struct vb_ctx *c, uint32_t limit);
 
-// vb_turn gives receive buffers back and polls: the one call that a rank makes all the time. It returns how many
-// completions there were, or -1 with an error number in *no.
-int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *wc, int most, int *no);
+// vb_turn gives *n receive buffers back and polls: the one call that a rank makes all the time. It returns how many
+// completions there were, or -1 with an error number in *no. After an error too, *n is how many buffers the device has
+// taken.
+int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int *n, struct vb_wc *wc, int most, int *no);
 
 // vb_post posts what is in ops, and returns how many were taken; *no is why not more.
 int vb_post(const struct vb_op *ops, int n, int *no);

@@ -71,7 +71,7 @@ func TestRendezvousGivenUp(t *testing.T) {
 					t.Errorf("rank %d: event %d, %+v, %v; want Down", rank, p.Event, p.Header, p.Err)
 				}
 			}
-			if d := g.dev[1]; len(d.tags.free) != len(d.tags.all) || d.counted(t, "mrs") != 2 {
+			if d := g.dev[1]; len(d.tags.free) != len(d.tags.all) || d.counted(t, "mrs") != 3 {
 				t.Errorf("%d of %d entries are free, %d regions are left", len(d.tags.free), len(d.tags.all), d.counted(t, "mrs"))
 			}
 		})

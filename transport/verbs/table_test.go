@@ -4,6 +4,9 @@ package verbs
 
 import (
 	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -27,9 +30,9 @@ func TestTable(t *testing.T) {
 				if model[s.qpn] != nil {
 					continue
 				}
-				before := *tab
+				before := slices.Clone(tab.all)
 				with := tab.with(s)
-				if len(before.all) != len(tab.all) || before.find(s.qpn) != nil {
+				if !slices.Equal(before, tab.all) {
 					t.Fatal("the old table has changed, which Poll reads just now")
 				}
 				tab, model[s.qpn] = with, s
@@ -51,6 +54,79 @@ func TestTable(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A device gives the numbers of destroyed queue pairs anew: the table finds the session that has them now, also when it
+// has grown. It may be asked while queue pairs are destroyed.
+func TestNumbersAreGivenAnew(t *testing.T) {
+	tab := &table{}
+	numbers := func(qpn, serve uint32) *session {
+		s := &session{queuePairs: queuePairs{qpn: qpn, serveQPN: serve, serve: 1}}
+		tab = tab.with(s)
+		return s
+	}
+	old := numbers(10, 11)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		old.qp, old.serve = 0, 0 // as destroy does
+	}()
+	if tab.find(10) != old || tab.find(11) != old {
+		t.Error("a session is not found while its queue pairs are being destroyed")
+	}
+	<-done
+	a, b := numbers(11, 12), numbers(9, 10)
+	for i := range 100 {
+		if tab.find(11) != a || tab.find(12) != a || tab.find(9) != b || tab.find(10) != b {
+			t.Fatalf("with %d more, numbers that were given anew lead to another session", i)
+		}
+		numbers(uint32(1000+2*i), uint32(1001+2*i))
+	}
+}
+
+// A session costs the table the same however many there are, and Poll finds sessions meanwhile.
+func TestTableGrows(t *testing.T) {
+	const n, limit = 20000, 512 // bytes
+	number := func(i int) uint32 { return uint32(i) << 8 & 0xffffff }
+	all := make([]session, n)
+	var newest atomic.Pointer[table]
+	newest.Store(new(table))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			tab := newest.Load()
+			if k := len(tab.all); k > 0 {
+				s := tab.all[i%k]
+				if s != &all[i%k] || tab.find(s.qpn) != s || tab.find(s.qpn+1) != nil {
+					t.Errorf("of %d sessions, that of index %d is not found", k, i%k)
+					return
+				}
+			}
+		}
+	}()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range all {
+		all[i].qpn = number(i)
+		newest.Store(newest.Load().with(&all[i]))
+	}
+	runtime.ReadMemStats(&after)
+	close(stop)
+	<-stopped
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > limit {
+		t.Errorf("%d bytes have been allocated for each of %d sessions, %d are allowed", each, n, limit)
+	}
+	for i := range all {
+		if tab := newest.Load(); tab.find(number(i)) != &all[i] || all[i].index != uint32(i) {
+			t.Fatalf("session %d has index %d, or is not found", i, all[i].index)
+		}
 	}
 }
 

@@ -38,12 +38,12 @@ func (d *Device) Arm(level transport.Level) bool {
 			return false
 		}
 	}
-	n, err := d.hca.turn(nil, d.wcs[:])
-	if err != nil {
+	n, _, err := d.hca.turn(nil, d.wcs[:])
+	if err != nil { // as above: if every poll fails, this rank sleeps when its sessions have ended
 		d.failAll(pollError(err))
 	}
 	d.stash = d.wcs[:n]
-	if n > 0 || err != nil || d.notices.Load() { // a notice from now on ends the sleep
+	if d.has() { // a notice from now on ends the sleep
 		return false
 	}
 	if level == transport.Urgent {
@@ -52,6 +52,7 @@ func (d *Device) Arm(level transport.Level) bool {
 				" nothing waits for may hold up those of others", "device", d.at.device, "error", err)
 		}
 	}
+	d.tails.owing.Store(d.inFlight > 0)
 	d.armed.Store(true)
 	return true
 }

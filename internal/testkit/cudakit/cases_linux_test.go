@@ -15,7 +15,7 @@ func TestCases(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "behave")
 	library.CompileCases(t, "behave", program)
 	printed := softlib.Printed(t, append(Env(t), "CUDA_LIB="+path), program)
-	if n := softlib.ReportCases(t, printed); n < 29 {
+	if n := softlib.ReportCases(t, printed); n < 30 {
 		t.Errorf("%d cases\n%s", n, printed)
 	}
 }

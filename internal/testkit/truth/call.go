@@ -12,7 +12,7 @@ import (
 // Operations are the calls, except the calls with layouts, among neighbours and on intercommunicators.
 var Operations = func() (list []collectives.Operation) {
 	for o := range collectives.Operation(collectives.Operations) {
-		if !o.Neighborhood() && o != collectives.Alltoallw && o != collectives.InterAllreduce {
+		if !o.Neighborhood() && o != collectives.Alltoallw && !o.BetweenGroups() {
 			list = append(list, o)
 		}
 	}

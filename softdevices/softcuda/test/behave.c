@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -545,6 +546,36 @@ static void writes_of_adapters_are_seen_after_a_flush(void)
 	CHECK(read_word(d + 4096) == 10 && read_word(d + 4104) == 20);
 }
 
+/* A flush brings what adapters have written, and nothing else: also where a copy ran when an adapter was told. */
+static void copies_beside_a_registration_stay(void)
+{
+	enum { N = 2 * M };
+	unsigned char *from, *to;
+
+	setenv("SOFTCUDA_ORDERING", "0", 1);
+	start();
+	from = pinned(N);
+	to = pinned(N);
+	for (int i = 0; i < 200; i++) {
+		ptr d = alloc(N);
+		int fd;
+
+		memset(from, i, N);
+		OK(cuMemcpyAsync(d, (uintptr_t)from, N, NULL));
+		if (i % 3)
+			sched_yield();
+		OK(cuMemGetHandleForAddressRange(&fd, d, N, 1, 0));
+		OK(cuFlushGPUDirectRDMAWrites(0, 100));
+		OK(cuMemcpyDtoH(to, d, N));
+		CHECK(!memcmp(from, to, N));
+		OK(cuFlushGPUDirectRDMAWrites(0, 100));
+		OK(cuMemcpyDtoH(to, d, N));
+		CHECK(!memcmp(from, to, N));
+		close(fd);
+		OK(cuMemFree(d));
+	}
+}
+
 static void writes_of_adapters_are_seen_at_once_on_hopper(void)
 {
 	uint64_t *nic;
@@ -715,7 +746,8 @@ int main(int argc, char **argv)
 		CASE(wrong_knob_is_refused), CASE(no_device), CASE(leaks_are_counted), CASE(released_context_is_known),
 		CASE(memory_without_access), CASE(memory_ends), CASE(device_numbers_follow_the_variable),
 		CASE(forged_handles_are_refused), CASE(small_allocations_are_packed),
-		CASE(writes_of_adapters_are_seen_after_a_flush), CASE(writes_of_adapters_are_seen_at_once_on_hopper),
+		CASE(writes_of_adapters_are_seen_after_a_flush), CASE(copies_beside_a_registration_stay),
+		CASE(writes_of_adapters_are_seen_at_once_on_hopper),
 		CASE(threads_block_signals), CASE(threads_take_signals_if_asked), CASE(seeded_stream_keeps_its_order),
 		CASE(seed_changes_the_order_of_streams), CASE(managed_memory_is_for_the_cpu_too),
 	};

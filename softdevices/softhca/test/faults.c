@@ -91,6 +91,9 @@ static void bad_knobs(void)
 		{ "SOFTHCA_PKEYS", "" }, { "SOFTHCA_PKEYS", "ffff," }, { "SOFTHCA_PKEYS", "0" }, { "SOFTHCA_PKEYS", "8000" },
 		{ "SOFTHCA_PKEYS", "1ffff" }, { "SOFTHCA_PKEYS", "8001 8002" }, { "SOFTHCA_PKEYS", "-1" },
 		{ "SOFTHCA_PKEYS", "1,2,3,4,5,6,7,8,9,a,b,c,d,e,f,10,11" },
+		{ "SOFTHCA_DROP_FROM", "" }, { "SOFTHCA_DROP_FROM", "x" }, { "SOFTHCA_DROP_FROM", "65536" },
+		{ "SOFTHCA_DROP_FROM", "1:" }, { "SOFTHCA_DROP_FROM", "1:-1" }, { "SOFTHCA_DROP_FROM", "1,2:3x" },
+		{ "SOFTHCA_DROP_FROM", "1,2," }, { "SOFTHCA_DROP_FROM", "1,2,3,4,5,6,7,8,9" },
 		{ "SOFTHCA_RETRY_SCALE", "0" }, { "SOFTHCA_RETRY_SCALE", "fast" }, { "SOFTHCA_RETRY_SCALE", "-2" },
 		{ "SOFTHCA_DIR", "" }, { "SOFTHCA_DIR", "relative" }, { "SOFTHCA_DIR", "/proc/nowhere" },
 	};
@@ -287,6 +290,80 @@ static void all_is_lost(void)
 	expect(p.a.cq, 2, IBV_WC_WR_FLUSH_ERR);
 	quiet(p.b.cq, 0.01);
 	pair_close(&p);
+}
+
+/* Connects two ports. */
+static void join(struct pair *p, const struct how *h)
+{
+	struct addr x = end_addr(&p->a), y = end_addr(&p->b);
+
+	MUST(to_rtr(p->a.qp, p->a.d, h, &y));
+	MUST(to_rtr(p->b.qp, p->b.d, h, &x));
+	MUST(to_rts(p->a.qp, h, p->a.psn));
+	MUST(to_rts(p->b.qp, h, p->b.psn));
+}
+
+/* A request from one end to the other, and what becomes of it there and here. */
+static void dead_or_alive(struct end *from, struct end *to, enum ibv_wr_opcode op, uint32_t bytes, bool arrives,
+			  enum ibv_wc_status status)
+{
+	struct buf s = buf_new(from->d, SIZE, ALL_ACCESS), r = buf_new(to->d, SIZE, ALL_ACCESS);
+	struct ibv_sge sg = part(&s, 0, bytes);
+
+	if (op == IBV_WR_SEND)
+		end_recv(to, 3, part(&r, 0, SIZE));
+	post(from->qp, .id = 4, .opcode = op, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED, .raddr = (uintptr_t)r.p,
+	     .rkey = r.mr->rkey);
+	expect(from->cq, 4, status);
+	if (op == IBV_WR_SEND && arrives)
+		done(to->cq, 3, IBV_WC_RECV);
+	else
+		quiet(to->cq, 0.01);
+	buf_free(&s);
+	buf_free(&r);
+}
+
+/* What one port loses of another: all, in one direction, requests and answers; or long packets only. */
+static void one_way(void)
+{
+	static const struct { const char *hole; enum ibv_wr_opcode op; uint32_t bytes; bool from_a, arrives, ends; } c[] = {
+		{ "7", IBV_WR_SEND, 1, true, false, false },	   /* the request from a is lost */
+		{ "7", IBV_WR_SEND, 1, false, true, false },	   /* a's answer is */
+		{ "6,8", IBV_WR_SEND, 1, true, true, true },	   /* of others, nothing is */
+		{ "6", IBV_WR_SEND, 1, false, true, true },
+		{ "6,7:1024", IBV_WR_SEND, 1024, true, true, true },
+		{ "6,7:1024", IBV_WR_SEND, 1025, true, false, false },
+		{ "7:1024", IBV_WR_SEND, 2048, false, true, true },	/* the answer is short */
+		{ "7:1024", IBV_WR_RDMA_WRITE, 2048, true, false, false },
+		{ "7:1024", IBV_WR_RDMA_READ, 2048, true, true, true }, /* a asks, b's data pass */
+		{ "7:1024", IBV_WR_RDMA_READ, 2048, false, true, false },
+		{ "7:1024", IBV_WR_RDMA_READ, 1024, false, true, true },
+	};
+
+	knob("SOFTHCA_SUBNET", "7");
+	for (size_t i = 0; i < COUNT(c); i++) {
+		struct how h = usual;
+		struct pair p;
+
+		h.retry = 1;
+		h.timeout = 8;
+		unsetenv("SOFTHCA_DROP_FROM");
+		knob("SOFTHCA_SUBNET", "7");
+		end_open(&p.a, dev_open(), &h);
+		knob("SOFTHCA_DROP_FROM", c[i].hole);
+		end_open(&p.b, dev_open(), &h);
+		MUST(to_init(p.a.qp, &h));
+		MUST(to_init(p.b.qp, &h));
+		join(&p, &h);
+		dead_or_alive(c[i].from_a ? &p.a : &p.b, c[i].from_a ? &p.b : &p.a, c[i].op, c[i].bytes, c[i].arrives,
+			      c[i].ends ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR);
+		CHECK(!counter(p.b.d->ctx, "dropped") == c[i].ends, "case %zu: %llu packets were lost", i,
+		      (unsigned long long)counter(p.b.d->ctx, "dropped"));
+		end_close(&p.a);
+		end_close(&p.b);
+		dev_close(p.a.d);
+		dev_close(p.b.d);
+	}
 }
 
 static void injected_rnr(void)
@@ -1211,7 +1288,8 @@ static void threads_come_and_go(void)
 static const struct test tests[] = {
 	TEST(bad_knobs, SOFT), TEST(partitions, SOFT), TEST(limits, SOFT | PAIRS), TEST(without_tags, SOFT | PAIRS),
 	TEST(lost_requests, SOFT | PAIRS),
-	TEST(all_is_lost, SOFT | PAIRS), TEST(injected_rnr, SOFT | PAIRS), TEST(failing_requests, SOFT | PAIRS),
+	TEST(one_way, SOFT), TEST(all_is_lost, SOFT | PAIRS), TEST(injected_rnr, SOFT | PAIRS),
+	TEST(failing_requests, SOFT | PAIRS),
 	TEST(failing_registration, SOFT), TEST(slow_retries, SOFT | PAIRS), TEST(seeded_scheduling, SOFT | PAIRS),
 	TEST(slow_list, SOFT | PAIRS), TEST(failing_fin, SOFT | PAIRS), TEST(counters, SOFT | PAIRS),
 	TEST(tag_counters, SOFT | PAIRS), TEST(injected_nonsense, SOFT), TEST(device_fatal, SOFT | PAIRS),

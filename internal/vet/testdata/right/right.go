@@ -2,6 +2,7 @@
 package right
 
 import (
+	"context"
 	"slices"
 
 	"github.com/gorun-mpi/mpi"
@@ -78,3 +79,75 @@ func Waits(c *mpi.Comm, in, out []int) (int, error) {
 	defer c.Free()
 	return n + in[0], nil
 }
+
+// Timed makes one call of both sides, where one of them has another context.
+func Timed(ctx context.Context, w *mpi.Comm, buf []float64) error {
+	t := w.WithContext(ctx)
+	if w.Rank() == 0 {
+		return mpi.Allreduce(w.WithContext(ctx), nil, buf, mpi.Sum)
+	}
+	if w.Rank() == 1 {
+		return mpi.Allreduce(t, nil, buf, mpi.Sum)
+	}
+	return mpi.Allreduce(w, nil, buf, mpi.Sum)
+}
+
+type part struct{ comm *mpi.Comm }
+
+// Held makes the call of the other side on a communicator that may be the same.
+func Held(p part, c *mpi.Comm) error {
+	if c.Rank() == 0 {
+		return mpi.Barrier(c)
+	}
+	return mpi.Barrier(p.comm)
+}
+
+// Cases has the call in every case, or cases for all ranks that there are, or makes it after the switch.
+func Cases(c *mpi.Comm, buf []float64) error {
+	var me = c.Rank()
+	switch me {
+	case 0:
+		buf[0] = 1
+		if err := mpi.Bcast(c, buf, 0); err != nil {
+			return err
+		}
+	default:
+		if err := mpi.Bcast(c, buf, 0); err != nil {
+			return err
+		}
+	}
+	switch me {
+	case 0:
+		return mpi.Barrier(c)
+	case 1:
+		return mpi.Barrier(c)
+	}
+	switch {
+	case me == 2:
+		return mpi.Reduce(c, buf, nil, mpi.Sum, 0)
+	case buf[0] > 1:
+		return mpi.Reduce(c, nil, buf, mpi.Sum, 0)
+	}
+	return mpi.Reduce(c, buf, buf, mpi.Sum, 0)
+}
+
+// Parts uses other parts of a slice than the operations have, or parts of which it is not sure.
+func Parts(c *mpi.Comm, grid []float64, n, m int) (float64, error) {
+	var s mpi.Set
+	s.Add(mpi.Irecv(c, grid[:4], 0, 0))
+	s.Add(mpi.Irecv(c, grid[4:8], 0, 1))
+	s.Add(mpi.Isend(c, grid[8:12], 0, 0))
+	grid[12] = grid[8] + inner(grid)
+	if err := s.Wait(); err != nil {
+		return 0, err
+	}
+	s.Add(mpi.Irecv(c, grid[:n], 0, 0))
+	grid[n] = grid[m]
+	for i := range m {
+		s.Add(mpi.Irecv(c, grid[i:i+1], 0, 0))
+		m += int(grid[n])
+	}
+	return grid[n+1], s.Wait()
+}
+
+func inner(grid []float64) float64 { return grid[13] }

@@ -1,7 +1,11 @@
 // Package wrong has the mistakes that the checks report, each with the text behind "want".
 package wrong
 
-import "github.com/gorun-mpi/mpi"
+import (
+	"context"
+
+	"github.com/gorun-mpi/mpi"
+)
 
 func dropped(c *mpi.Comm, buf []int) error {
 	mpi.Isend(c, buf, 1, 0)           // want "the request of mpi.Isend is dropped"
@@ -74,4 +78,71 @@ func apart(c *mpi.Comm, buf []float64, parts map[string]int) error {
 		}
 	}
 	return nil
+}
+
+func cases(ctx context.Context, c *mpi.Comm, buf []float64) error {
+	var me = c.Rank()
+	switch me {
+	case 0:
+		if err := mpi.Barrier(c); err != nil { // want "mpi.Barrier depends on the rank in c: ranks of another case make no Barrier here"
+			return err
+		}
+	default:
+		buf[0] = 1
+	}
+	switch {
+	case c.Rank() == 0:
+		return mpi.Bcast(c, buf, 0) // want "mpi.Bcast depends on the rank in c"
+	case c.Rank() == 1:
+		return mpi.Bcast(c, buf, 0) // want "mpi.Bcast depends on the rank in c"
+	default:
+		return mpi.Reduce(c, buf, buf, mpi.Sum, 0) // want "mpi.Reduce depends on the rank in c"
+	}
+}
+
+func first(c *mpi.Comm) error {
+	switch c.Rank() {
+	case 0:
+		return mpi.Barrier(c) // want "mpi.Barrier depends on the rank in c"
+	}
+	return nil
+}
+
+func timed(ctx context.Context, c *mpi.Comm) error {
+	var me = c.Rank()
+	t := c.WithContext(ctx)
+	if me == 0 {
+		return mpi.Barrier(t) // want "mpi.Barrier depends on the rank in c"
+	}
+	return nil
+}
+
+func parts(c *mpi.Comm, buf []int, n int) error {
+	var s mpi.Set
+	sum := 0
+	s.Add(mpi.Irecv(c, buf[:4], 0, 0))
+	buf[3] = 1 // want "buf is used while mpi.Irecv has it"
+	if err := s.Wait(); err != nil {
+		return err
+	}
+	s.Add(mpi.Irecv(c, buf[:4], 0, 0))  // and a part of it once more
+	s.Add(mpi.Irecv(c, buf[2:6], 0, 0)) // want "buf is used while mpi.Irecv has it"
+	if err := s.Wait(); err != nil {
+		return err
+	}
+	s.Add(mpi.Irecv(c, buf[n:2*n], 0, 0))
+	clear(buf[n : 2*n]) // want "buf is used while mpi.Irecv has it"
+	if err := s.Wait(); err != nil {
+		return err
+	}
+	s.Add(mpi.Isend(c, buf[n:], 0, 0))
+	buf[n]++ // want "buf is written while mpi.Isend has it"
+	if err := s.Wait(); err != nil {
+		return err
+	}
+	s.Add(mpi.Irecv(c, buf[:n], 0, 0))
+	for _, x := range buf { // want "buf is used while mpi.Irecv has it"
+		sum += x
+	}
+	return s.Wait()
 }

@@ -1,0 +1,573 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+)
+
+// How calls come to hooks. A program with hooks gets stand-ins for the communicators, requests, messages and windows. A
+// stand-in fails what each call checks before anything else: a Comm has a context, which is a *hooked; a Request and a
+// Message have no Comm, and a Win has no state. So a call on a stand-in takes the branch that rejects wrong arguments,
+// and finds errHooked there. It then calls the hooks, and itself with the plain one. A call without hooks has no test
+// that it would not have otherwise.
+
+// errHooked is what the checks of a call return for a stand-in. No caller of the package gets it.
+var errHooked error = hookedMark
+
+var hookedMark = &Error{Op: "a call", Class: ErrComm, Peer: Undefined, Tag: Undefined,
+	Err: errors.New("it does not know hooks, which is a fault of the library")}
+
+// hookState is what the stand-ins of a rank share.
+type hookState struct {
+	hooks Hooks
+	rank  int
+	calls sync.Pool // *Call
+	spare sync.Pool // *standIn
+}
+
+// hooked is the context of a Comm that stands for plain.
+type hooked struct {
+	context.Context // of plain, or one that does not end
+	*hookState
+	plain *Comm
+}
+
+// withHooks returns what the program gets for c, which is plain.
+func withHooks(c *Comm, o *Hooks) *Comm {
+	if o == nil || o.Before == nil && o.After == nil {
+		return c
+	}
+	s := &hookState{hooks: *o, rank: c.Rank()}
+	if s.hooks.Before == nil {
+		s.hooks.Before = func(*Call) {}
+	}
+	if s.hooks.After == nil {
+		s.hooks.After = func(*Call) {}
+	}
+	s.calls.New = func() any { return new(Call) }
+	s.spare.New = func() any { return new(standIn) }
+	return s.stand(c)
+}
+
+// stand returns a Comm that stands for c; nil for nil.
+func (s *hookState) stand(c *Comm) *Comm {
+	if c == nil {
+		return nil
+	}
+	ctx := c.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return &Comm{commState: c.commState, ctx: &hooked{ctx, s, c}}
+}
+
+// hook returns the hooks of c; nil: it has none.
+func (c *Comm) hook() *hooked {
+	if c == nil {
+		return nil
+	}
+	h, _ := c.ctx.(*hooked)
+	return h
+}
+
+// withoutHooks is c, or what it stands for.
+func (c *Comm) withoutHooks() *Comm {
+	if h := c.hook(); h != nil {
+		return h.plain
+	}
+	return c
+}
+
+// begin calls the hooks before a call.
+func (h *hooked) begin(call Call) *Call {
+	k := h.calls.Get().(*Call)
+	done := k.Done[:0]
+	*k = call
+	k.at, k.Rank, k.Done = h, h.rank, done
+	k.Comm, k.Context = h.plain, h.plain.group.Context
+	k.World, k.DestWorld = h.world(k.Peer), h.world(k.Dest)
+	h.hooks.Before(k)
+	return k
+}
+
+// end calls the hooks after a call, which has got err.
+func (k *Call) end(err error) {
+	h := k.at
+	k.Err = err
+	h.hooks.After(k)
+	clear(k.Done)
+	*k = Call{Done: k.Done[:0]}
+	h.calls.Put(k)
+}
+
+// world is the rank in the world of a peer; what is no rank stays what it is.
+func (h *hooked) world(peer int) int {
+	if uint(peer) < uint(h.plain.group.Size) {
+		return h.plain.group.ToWorld(peer)
+	}
+	return peer
+}
+
+// got notes the message that a receive has got.
+func (k *Call) got(st Status, err error) {
+	if err == nil || errors.Is(err, ErrTruncate) {
+		k.Peer, k.Tag, k.Bytes = st.Source, st.Tag, st.Bytes
+		k.World = k.at.world(st.Source)
+	} else {
+		k.Bytes = 0
+	}
+}
+
+// observe calls f, which makes the call on plain.
+func (h *hooked) observe(call Call, f func(plain *Comm) error) error {
+	k := h.begin(call)
+	err := f(h.plain)
+	k.end(err)
+	return err
+}
+
+// receives is observe of a call that returns the status of a message.
+func (h *hooked) receives(call Call, f func(plain *Comm) (Status, error)) (Status, error) {
+	k := h.begin(call)
+	st, err := f(h.plain)
+	k.got(st, err)
+	k.end(err)
+	return st, err
+}
+
+// starts is observe of a call that returns a request, for which the program gets a stand-in.
+func (h *hooked) starts(call Call, f func(plain *Comm) (*Request, error)) (*Request, error) {
+	k := h.begin(call)
+	r, err := f(h.plain)
+	if err == nil && r != nil {
+		r = h.standFor(r, k)
+		k.Request = r
+	}
+	k.end(err)
+	return r, err
+}
+
+// creates is observe of a call that makes a communicator, whose ranks get one with hooks.
+func (h *hooked) creates(op string, f func(plain *Comm) (*Comm, error)) (*Comm, error) {
+	k := h.begin(callOf(op, CallCreate))
+	c, err := f(h.plain)
+	k.end(err)
+	return h.stand(c), err
+}
+
+// callOf is a call without a peer.
+func callOf(op string, kind CallKind) Call {
+	return Call{Op: op, Kind: kind, Peer: Undefined, Tag: Undefined, Dest: Undefined, DestTag: Undefined}
+}
+
+// callWith is a call with a peer.
+func callWith(op string, kind CallKind, peer, tag int, bytes int64) Call {
+	return Call{Op: op, Kind: kind, Peer: peer, Tag: tag, Bytes: bytes, Dest: Undefined, DestTag: Undefined}
+}
+
+// preparing is callWith of a call that makes a persistent request.
+func preparing(op string, kind CallKind, peer, tag int, bytes int64) Call {
+	k := callWith(op, kind, peer, tag, bytes)
+	k.keep = true
+	return k
+}
+
+// standIn is a Request that stands for another one. Its engine is nil, and so is its Comm. The code of its call is
+// opStandIn: a field more would make each Request larger.
+type standIn struct {
+	Request // first: standInOf relies on it
+	hookedRequest
+}
+
+// standIn returns the stand-in that r is; nil: r is the library's own request.
+func (r *Request) standIn() *standIn {
+	if r == nil || r.op != opStandIn {
+		return nil
+	}
+	return standInOf(r)
+}
+
+// hookedRequest is what a Request stands for.
+type hookedRequest struct {
+	at     *hooked
+	plain  *Request // nil: the result has been collected
+	active bool
+	call   Call // that has made it
+}
+
+// standFor returns a request that stands for r, which the call k has returned.
+func (h *hooked) standFor(r *Request, k *Call) *Request {
+	s := h.spare.Get().(*standIn)
+	s.hookedRequest = hookedRequest{at: h, plain: r, active: !k.keep, call: *k}
+	s.call.Done, s.call.Data, s.call.Request = nil, nil, nil
+	if k.keep {
+		k.Kind, k.World, k.DestWorld = CallPrepare, h.world(k.Peer), h.world(k.Dest)
+	}
+	s.Request.op = opStandIn
+	return &s.Request
+}
+
+// withoutHooks is r, or what it stands for.
+func (r *Request) withoutHooks() *Request {
+	if s := r.standIn(); s != nil && s.plain != nil {
+		return s.plain
+	}
+	return r
+}
+
+// begin calls the hooks before a call on the request.
+func (s *standIn) begin(op string, kind CallKind) *Call {
+	k := callOf(op, kind)
+	k.Request = &s.Request
+	return s.at.begin(k)
+}
+
+// collected is the error of a call on a request whose result has been collected.
+func (s *standIn) collected(op string) error {
+	return mpierr.On(mpierr.New(op, ErrRequest, "its result has been collected already; wait for a request once"),
+		s.at.plain.Name())
+}
+
+// completed notes the result of the request, unless the call could not wait for it, or it was not started.
+func (k *Call) completed(s *standIn, st Status, err error) {
+	if !s.active || isMisuse(err) {
+		return
+	}
+	c := &s.call
+	d := Completed{Request: &s.Request, Op: c.Op, Kind: c.Kind, Comm: s.at.plain, Context: c.Context, Peer: c.Peer,
+		World: c.World, Tag: c.Tag, Bytes: c.Bytes, Cancelled: st.Cancelled, Err: err}
+	if d.Cancelled {
+		d.Bytes = 0
+		k.Done = append(k.Done, d)
+		return
+	}
+	switch c.Kind {
+	case CallRecv, CallSendrecv:
+		if d.Bytes = 0; err == nil || errors.Is(err, ErrTruncate) {
+			d.Peer, d.Tag, d.Bytes = st.Source, st.Tag, st.Bytes
+			d.World = s.at.world(st.Source)
+		}
+	}
+	k.Done = append(k.Done, d)
+}
+
+// isMisuse reports whether a request could not be waited for.
+func isMisuse(err error) bool {
+	e, ok := err.(*Error)
+	return ok && e.Class == ErrRequest
+}
+
+// release ends the use of the requests that k has completed, after its hooks.
+func (s *standIn) release() {
+	if s.active = false; s.call.keep {
+		return
+	}
+	h := s.at
+	s.plain = nil
+	h.spare.Put(s)
+}
+
+func (s *standIn) wait() (Status, error) {
+	k := s.begin("Wait", CallWait)
+	if s.plain == nil {
+		err := s.collected("Wait")
+		k.end(err)
+		return Status{}, err
+	}
+	st, err := s.plain.Wait()
+	k.completed(s, st, err)
+	over := len(k.Done) > 0
+	k.end(err)
+	if over {
+		s.release()
+	}
+	return st, err
+}
+
+func (s *standIn) test() (bool, Status, error) {
+	k := s.begin("Test", CallWait)
+	if s.plain == nil {
+		err := s.collected("Test")
+		k.end(err)
+		return false, Status{}, err
+	}
+	done, st, err := s.plain.Test()
+	if done {
+		k.completed(s, st, err)
+	}
+	over := len(k.Done) > 0
+	k.end(err)
+	if over {
+		s.release()
+	}
+	return done, st, err
+}
+
+// about is observe of a call on the request that completes nothing.
+func (s *standIn) about(op string, kind CallKind, f func(plain *Request) error) error {
+	k := s.begin(op, kind)
+	err := error(nil)
+	if s.plain == nil {
+		err = s.collected(op)
+	} else {
+		err = f(s.plain)
+	}
+	k.end(err)
+	return err
+}
+
+func (s *standIn) start() error {
+	call := s.call
+	call.Op, call.keep, call.Request = "Start", false, &s.Request
+	k := s.at.begin(call)
+	err := error(nil)
+	if s.plain == nil {
+		err = s.collected("Start")
+	} else if err = s.plain.Start(); err == nil {
+		s.active = true
+	}
+	k.end(err)
+	return err
+}
+
+func (s *standIn) free() error {
+	return s.about("Free", CallOther, func(r *Request) error {
+		err := r.Free()
+		if err == nil {
+			s.plain = nil
+		}
+		return err
+	})
+}
+
+// result is how a request of a set has ended.
+type result struct {
+	index  int
+	status Status
+	err    error
+}
+
+// hookedSet makes a call with a set of requests: testSome, or waitAll or waitSome if it waits. It returns the results
+// and calls nothing of its caller's: the compiler would have every set, with hooks or without, on the heap.
+func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []result, over bool, err error) {
+	var k *Call
+	plain := make([]*Request, len(rs))
+	for i, r := range rs {
+		if r == nil {
+			continue
+		}
+		plain[i] = r.withoutHooks()
+		s := r.standIn()
+		if s == nil {
+			continue
+		}
+		if k == nil {
+			k = s.at.begin(callOf(op, CallWait))
+		}
+		if s.plain == nil && err == nil {
+			err = setMisuse(op, rs, i, s.collected(op))
+		}
+	}
+	if err != nil {
+		k.end(err)
+		return nil, false, err
+	}
+	add := func(i int, st Status, err error) { results = append(results, result{i, st, err}) }
+	switch {
+	case !waits:
+		over, err = testSome(op, plain, max, all, add)
+	case all:
+		err = waitAll(plain, true, add)
+	default:
+		err = waitSome(op, plain, max, nil, add)
+	}
+	var ended []*standIn
+	for _, r := range results {
+		if s := rs[r.index].standIn(); s != nil {
+			k.completed(s, r.status, r.err)
+			ended = append(ended, s)
+		}
+	}
+	k.end(err)
+	for _, s := range ended {
+		s.release()
+	}
+	return results, over, err
+}
+
+// performWithin is perform of a Comm that has a context, or of a mistake.
+func (c *Comm) performWithin(p *coll.Plan, err error) error {
+	h := c.hook()
+	switch {
+	case h == nil && err != nil:
+		return c.mistaken(coll.Blocking, err)
+	case h == nil:
+		return p.Perform(c.ctx)
+	case err != nil:
+		return h.observe(callOf(opOf(err), CallCollective), func(c *Comm) error { return c.mistaken(coll.Blocking, err) })
+	}
+	return h.observe(collectiveCall(c, p, coll.Blocking), func(c *Comm) error { return c.perform(p, nil) })
+}
+
+// startWithin is start and keep of a Comm that has hooks.
+func (h *hooked) startWithin(p *coll.Plan, w coll.Way, err error, f func(c *Comm) (*Request, error)) (*Request, error) {
+	call := callOf(opOf(err), CallCollective)
+	if err == nil {
+		call = collectiveCall(h.plain, p, w)
+	}
+	call.keep = w == coll.Persistent
+	return h.starts(call, f)
+}
+
+// opOf is the call that an error names.
+func opOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Op
+	}
+	return "collective call"
+}
+
+// collectiveCall describes the call that p makes. On an intercommunicator the root of p is of both groups.
+func collectiveCall(c *Comm, p *coll.Plan, w coll.Way) Call {
+	k := callOf(w.Call(p.Operation), CallCollective)
+	if p.Operation.Facts().Rooted && !c.IsInter() {
+		k.Peer = p.Root
+	}
+	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
+		for _, b := range p.Blocks(s) {
+			k.Bytes += int64(len(b))
+		}
+		if k.Bytes > 0 {
+			break
+		}
+	}
+	return k
+}
+
+// sends is observe of a call that sends a message.
+func (h *hooked) sends(op string, dest, tag int, bytes int64, f func(plain *Comm) error) error {
+	return h.observe(callWith(op, CallSend, dest, tag, bytes), f)
+}
+
+// sendsObject is SendObject. The length is known when the value has been encoded.
+func (h *hooked) sendsObject(v any, dest, tag int) error {
+	k := h.begin(callWith("SendObject", CallSend, dest, tag, 0))
+	err := h.plain.checkSend("SendObject", dest, tag)
+	if err == nil && dest != ProcNull {
+		var b []byte
+		if b, err = encodeObject(h.plain, v, dest, tag); err == nil {
+			k.Bytes = int64(len(b))
+			err = send(h.plain, "SendObject", b, dest, tag, 0)
+		}
+	}
+	k.end(err)
+	return err
+}
+
+// probes is observe of a call that looks for a message and may find none.
+func (h *hooked) probes(op string, source, tag int, f func(plain *Comm) (Status, bool, error)) error {
+	k := h.begin(callWith(op, CallProbe, source, tag, 0))
+	st, found, err := f(h.plain)
+	if found {
+		k.got(st, err)
+	}
+	k.end(err)
+	return err
+}
+
+// hookedMessage is what a Message stands for.
+type hookedMessage struct {
+	at    *hooked
+	comm  *Comm // whose context is at
+	plain *Message
+}
+
+// call describes a receive of the message.
+func (m *hookedMessage) call(op string, bytes int64) Call {
+	return callWith(op, CallRecv, m.plain.source, m.plain.tag, bytes)
+}
+
+func (c *Comm) mprobeHooked(op string, source, tag int, f func(c *Comm) (*Message, Status, bool, error)) (m *Message,
+	st Status, found bool, err error,
+) {
+	h := c.hook()
+	err = h.probes(op, source, tag, func(plain *Comm) (Status, bool, error) {
+		m, st, found, err = f(plain)
+		return st, found, err
+	})
+	if m != nil {
+		m = &Message{hooked: &hookedMessage{h, c, m}}
+	}
+	return m, st, found, err
+}
+
+// sendrecvCall describes a call that sends and receives a message.
+func sendrecvCall(op opCode, sent int64, dest, stag int, room int64, source, rtag int) Call {
+	k := callWith(op.String(), CallSendrecv, source, rtag, room)
+	k.Dest, k.DestTag, k.SentBytes = dest, stag, sent
+	return k
+}
+
+// bytesIn is how many bytes the elements of buf have.
+func bytesIn[T any](buf []T) int64 { return int64(len(buf)) * int64(sizeOf[T]()) }
+
+// hookedWin is what a Win stands for.
+type hookedWin[T any] struct {
+	at    *hooked // its Comm is the window's
+	plain *Win[T]
+}
+
+// standWin returns a Win that stands for w.
+func standWin[T any](s *hookState, w *Win[T]) *Win[T] {
+	if w == nil {
+		return nil
+	}
+	return &Win[T]{hooked: &hookedWin[T]{s.stand(w.comm).hook(), w}}
+}
+
+// makesWin is observe of a call that makes a window.
+func makesWin[T any](h *hooked, op string, n int, f func(plain *Comm) (*Win[T], error)) (*Win[T], error) {
+	k := h.begin(callWith(op, CallCreate, Undefined, Undefined, int64(n)*int64(sizeOf[T]())))
+	w, err := f(h.plain)
+	k.end(err)
+	return standWin(h.hookState, w), err
+}
+
+// observed returns err, unless it is that w stands for a window, with which f makes the call then.
+func (w *Win[T]) observed(err error, op string, kind CallKind, rank, n int, f func(w *Win[T]) error) error {
+	if err != errHooked {
+		return err
+	}
+	h := w.hooked
+	call := callWith(op, kind, rank, Undefined, int64(n)*int64(sizeOf[T]()))
+	return h.at.observe(call, func(*Comm) error { return f(h.plain) })
+}
+
+// begun is observed of a call that returns a request.
+func (w *Win[T]) begun(err error, op string, kind CallKind, rank, n int, f func(w *Win[T]) (*Request, error)) (*Request,
+	error,
+) {
+	if err != errHooked {
+		return nil, err
+	}
+	h := w.hooked
+	call := callWith(op, kind, rank, Undefined, int64(n)*int64(sizeOf[T]()))
+	return h.at.starts(call, func(*Comm) (*Request, error) { return f(h.plain) })
+}
+
+// elementsIn is how many elements of T a layout has.
+func elementsIn[T any](l Layout) int { return int(l.Size()) / max(1, sizeOf[T]()) }
+
+// withoutHooks is w, or what it stands for.
+func (w *Win[T]) withoutHooks() *Win[T] {
+	if w != nil && w.hooked != nil {
+		return w.hooked.plain
+	}
+	return w
+}

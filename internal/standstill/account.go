@@ -1,0 +1,167 @@
+package standstill
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/waits"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Names says what a rank calls the communicator of a context, and how many collective calls it has made there.
+type Names func(context uint32) (name string, calls uint32)
+
+// Account is what the rank of a process says of itself: it is all that this process does. dump is a folder for the
+// stacks of its goroutines; "": they are not wanted.
+func Account(e *pml.Engine, rank int, names Names, level waits.Level, dump string) waits.Account {
+	if level == waits.Glance {
+		s := e.Glance()
+		return waits.Account{Moved: s.Moved, Sent: s.Sent, Taken: s.Taken, Stands: s.Quiet && s.Asleep > 0}
+	}
+	var found *pml.Snapshot
+	var all []stack
+	e.Snapshot(func(s *pml.Snapshot) { found, all = s, stacks() })
+	var a waits.Account
+	if level == waits.Full {
+		a = account(found, -1, all, names)
+	}
+	a.Moved, a.Sent, a.Taken = found.Moved, found.Sent, found.Taken
+	a.Stands = found.Quiet && waiting(all, found.Asleep)
+	if dump != "" {
+		a.Dump = writeDump(dump, rank)
+	}
+	return a
+}
+
+// writeDump writes the stacks of all goroutines, and returns where they are.
+func writeDump(folder string, rank int) string {
+	path := filepath.Join(folder, fmt.Sprintf("rank.%d.goroutines", rank))
+	err := os.MkdirAll(folder, 0o777)
+	if err == nil {
+		var f *os.File
+		if f, err = os.Create(path); err == nil {
+			err = pprof.Lookup("goroutine").WriteTo(f, 2)
+			if e := f.Close(); err == nil {
+				err = e
+			}
+		}
+	}
+	if err != nil {
+		return "not written: " + err.Error()
+	}
+	return path
+}
+
+// account makes an account of what callers wait for. own is the index of the goroutine of the rank; -1: all goroutines
+// of the process are the rank's.
+func account(s *pml.Snapshot, own int, all []stack, names Names) (a waits.Account) {
+	left := slices.Clone(s.Sleepers)
+	var main *stack
+	for i := range all {
+		g := &all[i]
+		if own < 0 && g.id == 1 || i == own {
+			main = g
+		}
+		op, at := g.call()
+		if op == "" || i == 0 && own < 0 {
+			continue
+		}
+		k := slices.IndexFunc(left, func(by pml.Sleeper) bool { return g.has(by.IDs) })
+		if k < 0 && len(left) == 1 && g.asleep() && (own < 0 || i == own) {
+			k = 0
+		}
+		switch {
+		case k >= 0:
+			a.Calls = append(a.Calls, call(op, at, &left[k], names))
+			left = slices.Delete(left, k, k+1)
+		case own < 0 || i == own:
+			a.Calls = append(a.Calls, waits.Call{Op: op, At: at})
+		}
+	}
+	for i := range left {
+		a.Calls = append(a.Calls, call("", "", &left[i], names))
+	}
+	a.Unasked = unasked(s, names)
+	if len(a.Calls) > 0 {
+		return a
+	}
+	if a.Note = "does nothing that can be seen"; main != nil {
+		a.Note = main.where()
+	}
+	return a
+}
+
+// has reports whether a request is among the arguments of its calls.
+func (g *stack) has(requests []string) bool {
+	for _, f := range g.frames {
+		if !strings.HasPrefix(f.function, library+"/pml.") {
+			continue
+		}
+		for arg := range strings.FieldsFuncSeq(f.args, func(r rune) bool { return strings.ContainsRune("{}(), ?", r) }) {
+			if slices.Contains(requests, arg) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// call is a call of the library, of a caller that sleeps.
+func call(op, at string, by *pml.Sleeper, names Names) waits.Call {
+	c := waits.Call{Op: op, At: at, For: by.For}
+	for i := range by.Awaited {
+		w := &by.Awaited[i]
+		comm, calls := names(w.Ctx)
+		inCall := w.InRound || w.What == pml.AwaitsWord || w.Ctx%agree.ContextsEach != agree.CtxMessages
+		if !inCall {
+			kind := waits.Message
+			if w.What == pml.AwaitsMatch {
+				kind = waits.Match
+			}
+			if comm == "" {
+				comm = "a communicator that is being made"
+			}
+			c.Waits = append(c.Waits, waits.Wait{Kind: kind, Peer: int(w.Rank), Tag: int(w.Tag), Bytes: w.Bytes,
+				Comm: comm})
+			continue
+		}
+		if w.What != pml.AwaitsMatch || c.Number == 0 {
+			c.Waits = append(c.Waits, waits.Wait{Kind: waits.Step, Peer: int(w.Rank)})
+		}
+		number, name := calls, ""
+		if w.What != pml.AwaitsWord {
+			name, number = coll.CallOf(w.Tag)
+		}
+		c.Comm, c.Number = comm, max(c.Number, number)
+		if name != "" && !strings.HasPrefix(c.Op, name) && strings.Contains(c.Op, "Wait") && !strings.Contains(c.Op, " of ") {
+			c.Op += " of I" + strings.ToLower(name[:1]) + name[1:]
+		}
+	}
+	return c
+}
+
+// unasked are the messages of callers that no receive has asked for, by sender and communicator.
+func unasked(s *pml.Snapshot, names Names) (all []waits.Unasked) {
+	for _, m := range s.Unasked {
+		comm, _ := names(m.Ctx)
+		if m.Ctx%agree.ContextsEach != agree.CtxMessages || comm == "" {
+			continue
+		}
+		i := slices.IndexFunc(all, func(u waits.Unasked) bool { return u.From == int(m.Source) && u.Comm == comm })
+		if i < 0 {
+			i = len(all)
+			all = append(all, waits.Unasked{From: int(m.Source), Comm: comm})
+		}
+		u := &all[i]
+		if u.Count++; !slices.Contains(u.Tags, int(m.Tag)) {
+			u.Tags = append(u.Tags, int(m.Tag))
+		}
+	}
+	return all
+}

@@ -1,0 +1,51 @@
+package standstill
+
+import (
+	"strings"
+	"testing"
+)
+
+// A goroutine that computes, reads, sleeps or makes a connection again can move; one that only hears others cannot.
+func TestWaiting(t *testing.T) {
+	const (
+		self  = "goroutine 9 [running]:\nmain.x()\n\t/x.go:1"
+		in    = library + "/"
+		sleep = "goroutine 1 [syscall]:\n" + in + "pml.(*waitFor).park(0x1)\n\t/m/pml/wait.go:1\n" + library +
+			".Recv[...](...)\n\t/m/recv.go:1\nmain.main()\n\t/solve.go:7\n"
+	)
+	for _, c := range []struct {
+		name, stack string
+		want        bool
+	}{
+		{"hears the launcher", "goroutine 2 [IO wait]:\nnet.(*conn).Read(0x1)\n\t/net.go:1\n" + in +
+			"internal/pmi.(*Client).read(0x1)\n\t/m/client.go:1\ncreated by " + in + "internal/pmi.(*Client).start\n\t/m/c.go:2", true},
+		{"waits for the launcher's end", "goroutine 2 [chan receive]:\n" + library + ".watchLauncher(0x1)\n\t/m/init.go:1\n" +
+			"created by " + library + ".Init in goroutine 1\n\t/m/init.go:2", true},
+		{"accepts", "goroutine 2 [IO wait]:\nnet.(*TCPListener).Accept(0x1)\n\t/n.go:1\n" + in +
+			"internal/auth.(*Acceptor).accept(0x1)\n\t/m/a.go:1\nsync.(*WaitGroup).Go.func1()\n\t/w.go:1\n" +
+			"created by sync.(*WaitGroup).Go in goroutine 1\n\t/w.go:2", true},
+		{"connects again", "goroutine 2 [select]:\n" + in + "transport/tcp.(*Device).redial(0x1)\n\t/m/resume.go:1\n" +
+			"created by " + in + "transport/tcp.(*Device).down in goroutine 1\n\t/m/resume.go:2", false},
+		{"a user's accepts", "goroutine 2 [IO wait]:\nnet.(*TCPListener).Accept(0x1)\n\t/n.go:1\n" +
+			"created by main.main in goroutine 1\n\t/x.go:2", false},
+		{"sleeps", "goroutine 2 [sleep]:\ntime.Sleep(0x1)\n\t/t.go:1\nmain.main.func1()\n\t/solve.go:1\n" +
+			"created by main.main in goroutine 1\n\t/x.go:2", false},
+		{"hears, and has something to do", "goroutine 2 [runnable]:\n" + in + "internal/pmi.(*Client).read(0x1)\n\t/m/c.go:1\n" +
+			"created by " + in + "internal/pmi.(*Client).start\n\t/m/c.go:2", false},
+	} {
+		var all []stack
+		for _, text := range []string{self, sleep, c.stack} {
+			all = append(all, parseStack(text))
+		}
+		if got := waiting(all, 1); got != c.want {
+			t.Errorf("a goroutine that %s: %t, want %t", c.name, got, c.want)
+		}
+		if waiting(all, 2) || waiting(all, 0) {
+			t.Errorf("%s: the engine knows of another number of sleepers", c.name)
+		}
+	}
+	main := parseStack(strings.TrimSpace(sleep))
+	if op, at := main.call(); op != "Recv" || at != "solve.go:7" {
+		t.Errorf("it is in %q at %q", op, at)
+	}
+}

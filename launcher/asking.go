@@ -1,0 +1,307 @@
+package launcher
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/frames"
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/waits"
+)
+
+// The supervisor asks the ranks what they do: for a user who wants to know (Ctrl-\, --timeout, gorun status), and to
+// find that no rank can move (--stall). Ranks of this host answer over their control sockets, ranks of other hosts by
+// way of their agents.
+
+const (
+	// patience is how long ranks may take to answer. Agents are told first, and answer for ranks that are silent.
+	patience      = time.Second
+	agentPatience = 800 * time.Millisecond
+	// stallTurns is how many turns of the watch there are in the time of --stall.
+	stallTurns = 16
+)
+
+// asking is what a run asks its ranks.
+type asking struct {
+	now   *inquiry
+	queue []*inquiry
+	last  int // the number of the last one
+	over  <-chan time.Time
+	watch *waits.Watch     // nil: no watch for jobs that stand
+	turn  <-chan time.Time // of watch
+}
+
+// inquiry is one question to ranks.
+type inquiry struct {
+	question
+	left map[int]bool // ranks that have not answered
+	got  map[int]waits.Account
+	then func(map[int]waits.Account) // nil: this is an agent's
+}
+
+// question is what an inquiry asks, and an agent is told.
+type question struct {
+	ID    int         `json:",omitempty"`
+	Level waits.Level `json:",omitempty"`
+	Rank  int         `json:",omitempty"` // or waits.Any
+	Dump  string      `json:",omitempty"` // a folder; "": no dump
+}
+
+// stateMessage is what a rank has answered: pmi.Answer.
+type stateMessage struct {
+	Rank, ID int
+	Text     []byte
+}
+
+// ask asks after earlier questions. Supervisor.
+func (r *run) ask(q question, then func(map[int]waits.Account)) {
+	r.asking.queue = append(r.asking.queue, &inquiry{question: q, left: map[int]bool{}, got: map[int]waits.Account{},
+		then: then})
+	r.nextInquiry()
+}
+
+func (r *run) nextInquiry() {
+	a := &r.asking
+	if a.now != nil || len(a.queue) == 0 {
+		return
+	}
+	q := a.queue[0]
+	a.now, a.queue = q, a.queue[1:]
+	limit := agentPatience
+	if r.parent == nil {
+		a.last++
+		q.ID, limit = a.last, patience
+	}
+	a.over = time.After(limit)
+	for rank, st := range r.ranks {
+		if st.started && !st.ended && (q.Rank == waits.Any || q.Rank == rank) {
+			q.left[rank] = true
+		}
+	}
+	r.fleet.ask(q.question)
+	if r.backend != nil {
+		for i := range r.plan.Specs {
+			rank := r.plan.Specs[i].Rank
+			if q.left[rank] && !r.server.Ask(rank, pmi.Question{ID: q.ID, Level: int(q.Level), Dump: q.Dump}) {
+				r.answered(stateMessage{rank, q.ID, noAnswer(r.silence(rank, true))})
+			}
+		}
+	}
+	r.inquiryOver(false)
+}
+
+// silence is why a rank of this host gives no account.
+func (r *run) silence(rank int, unable bool) string {
+	switch {
+	case procs.IsStopped(r.ranks[rank].pid):
+		return "is stopped by a signal (SIGSTOP, a debugger): it goes on after kill -CONT " + fmt.Sprint(r.ranks[rank].pid)
+	case unable:
+		return "not in the job: before Init, or after Finalize"
+	}
+	return fmt.Sprintf("does not answer within %v", patience)
+}
+
+func noAnswer(note string) []byte { return waits.Account{Note: note}.Encode() }
+
+// takeAnswers takes what the ranks of this host have answered.
+func (r *run) takeAnswers() {
+	for _, a := range r.server.TakeAnswers() {
+		r.answered(stateMessage{a.Rank, a.ID, a.Text})
+	}
+	r.inquiryOver(false)
+}
+
+// answered takes the answer of a rank. An agent passes it on.
+func (r *run) answered(m stateMessage) {
+	q := r.asking.now
+	if q == nil || m.ID != q.ID || !q.left[m.Rank] {
+		return // it comes too late
+	}
+	delete(q.left, m.Rank)
+	if r.parent != nil {
+		r.parent.link.Send(frames.State, encode(m))
+		return
+	}
+	a, err := waits.Decode(m.Text, r.plan.World)
+	if err != nil {
+		a = waits.Account{Note: "gives no account that makes sense: " + oneLine(fmt.Sprintf("%.200s", err))}
+	}
+	q.got[m.Rank] = a
+}
+
+// inquiryOver ends the inquiry if all have answered, or the time is over.
+func (r *run) inquiryOver(late bool) {
+	q := r.asking.now
+	if q == nil || !late && len(q.left) > 0 {
+		return
+	}
+	for _, rank := range slices.Sorted(maps.Keys(q.left)) {
+		switch {
+		case r.ranks[rank].host == "":
+			r.answered(stateMessage{rank, q.ID, noAnswer(r.silence(rank, false))})
+		case r.parent == nil:
+			q.got[rank] = waits.Account{Note: fmt.Sprintf("does not answer within %v", patience)}
+		}
+	}
+	r.asking.now, r.asking.over = nil, nil
+	if q.then != nil {
+		q.then(q.got)
+	}
+	r.nextInquiry()
+}
+
+// answersOf is where answers come; nil: this host has no ranks.
+func (r *run) answersOf() <-chan struct{} {
+	if r.backend == nil {
+		return nil
+	}
+	return r.server.Answers()
+}
+
+// table is what a user reads of the answers.
+func (r *run) table(got map[int]waits.Account) (lines []string) {
+	var all []waits.Rank
+	hosts, dumps := map[string]bool{}, map[string]bool{}
+	for rank := range r.ranks {
+		hosts[r.hostOf(rank)] = true
+	}
+	for rank, st := range r.ranks {
+		a, ok := got[rank]
+		switch {
+		case ok:
+		case !st.started:
+			a.Note = "has not been started"
+		case st.ended:
+			a.Note = "has ended"
+		default:
+			a.Note = "has just been started"
+		}
+		w := waits.Rank{Rank: rank, Account: a}
+		if len(hosts) > 1 {
+			w.Host = r.hostOf(rank)
+		}
+		if a.Dump != "" {
+			dumps[filepath.Dir(a.Dump)] = true
+			if !filepath.IsAbs(a.Dump) {
+				lines = append(lines, fmt.Sprintf("the goroutines of rank %d are %s", rank, a.Dump))
+				delete(dumps, filepath.Dir(a.Dump))
+			}
+		}
+		all = append(all, w)
+	}
+	slices.Sort(lines)
+	lines = append(waits.Table(all), lines[:min(len(lines), 8)]...)
+	for folder := range dumps {
+		on := ""
+		if len(hosts) > 1 {
+			on = ", on the host of each rank"
+		}
+		lines = append(lines, "the goroutines of each rank are in "+filepath.Join(folder, "rank.N.goroutines")+on)
+	}
+	return lines
+}
+
+// tableHead stands above the table.
+const tableHead = "what the ranks do, numbered as in world:"
+
+// printTable asks all ranks what they do, and prints it. Their calls have waited for least. then is called afterwards.
+func (r *run) printTable(head string, least time.Duration, then func()) {
+	r.ask(question{Level: waits.Full, Rank: waits.Any, Dump: r.job.Dump}, func(got map[int]waits.Account) {
+		for _, a := range got {
+			for i := range a.Calls {
+				a.Calls[i].For = max(a.Calls[i].For, least)
+			}
+		}
+		for line := range strings.SplitSeq(head, "\n") {
+			r.say("%s", line)
+		}
+		r.print(action{print: indented(r.table(got))})
+		then()
+	})
+}
+
+func indented(lines []string) []string {
+	for i := range lines {
+		lines[i] = "  " + lines[i]
+	}
+	return lines
+}
+
+// report is the table, for another process of the user (gorun status). It waits for the supervisor and the ranks.
+func (r *run) report() string {
+	text := make(chan string, 1)
+	r.post(func() {
+		r.ask(question{Level: waits.Full, Rank: waits.Any}, func(got map[int]waits.Account) {
+			text <- strings.Join(r.table(got), "\n") + "\n"
+		})
+	})
+	select {
+	case t := <-text:
+		return t
+	case <-r.over:
+		return "the job has just ended\n"
+	}
+}
+
+// beginWatch begins to look for a job that stands.
+func (r *run) beginWatch() {
+	if r.job.Stall.Limit <= 0 || r.parent != nil || r.plan.World < 2 {
+		return
+	}
+	r.asking.watch = &waits.Watch{Limit: r.job.Stall.Limit}
+	r.asking.turn = time.After(r.job.Stall.Limit / stallTurns)
+}
+
+// watchTurn asks what the watch wants to know.
+func (r *run) watchTurn() {
+	a := &r.asking
+	a.turn = time.After(a.watch.Limit / stallTurns)
+	if a.now != nil || r.starting > 0 || r.policy.phase != working || r.leaving {
+		return
+	}
+	ranks := r.running()
+	if len(ranks) < r.plan.World {
+		return // what the others have sent is not known any more; waits for them end with an error
+	}
+	rank, level, ok := a.watch.Next(ranks)
+	if !ok {
+		return
+	}
+	r.ask(question{Level: level, Rank: rank}, func(got map[int]waits.Account) {
+		if !slices.Equal(ranks, r.running()) {
+			ranks = nil // a rank has ended meanwhile
+		}
+		if a.watch != nil && ranks != nil && a.watch.Hear(time.Now(), ranks, got) {
+			a.turn = nil
+			r.stalled()
+		}
+	})
+}
+
+func (r *run) running() (ranks []int) {
+	for rank, st := range r.ranks {
+		if st.started && !st.ended {
+			ranks = append(ranks, rank)
+		}
+	}
+	slices.Sort(ranks)
+	return ranks
+}
+
+// stalled is called when no rank can move.
+func (r *run) stalled() {
+	head := fmt.Sprintf("no rank of the job can move: all have waited for each other for %v, and no message is under way",
+		r.job.Stall.Limit)
+	if !r.job.Stall.Abort {
+		r.printTable(head+" (--stall)\nthe job goes on to wait; "+tableHead, r.job.Stall.Limit, func() {})
+		return
+	}
+	r.printTable(head+" (--stall abort)\n"+tableHead, r.job.Stall.Limit, func() {
+		r.do(r.policy.stalled(time.Now(), r.job.Stall.Limit))
+	})
+}

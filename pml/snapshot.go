@@ -1,0 +1,182 @@
+package pml
+
+import (
+	"fmt"
+	"iter"
+	"time"
+)
+
+// What the callers of a rank wait for, for a user who asks. A caller that goes to sleep leaves a mark in each request
+// that it waits for (waitFor.attach), by which it is woken. So what it waits for is found when a user asks, and is
+// noted nowhere before.
+
+// Snapshot is what the callers of a rank wait for at one moment.
+type Snapshot struct {
+	Quiet    bool // nothing goes on by itself, and no wait can end but by what another rank does
+	Asleep   int  // callers that sleep
+	Moved    uint64
+	Sent     uint64 // messages
+	Taken    uint64 // messages that have come
+	Sleepers []Sleeper
+	Unasked  []Unasked // in the order of their arrival, of all contexts
+}
+
+// Sleeper is a caller that sleeps.
+type Sleeper struct {
+	Awaited []Awaited
+	Leads   bool
+	For     time.Duration // for how long at least; 0: not known
+	IDs     []string      // of its requests, as a goroutine's stack has them
+	mark    *sema
+}
+
+// Unasked is a message that no receive has asked for.
+type Unasked struct {
+	Ctx         uint32
+	Source, Tag int32
+}
+
+// parks says since when the leader has slept, again and again, while no operation has completed.
+type parks struct {
+	completed uint // load.completed at the first of these sleeps
+	since     time.Time
+}
+
+// begin is called when the leader goes to sleep.
+func (p *parks) begin(e *Engine) {
+	if p.since.IsZero() || p.completed != e.load.completed {
+		*p = parks{e.load.completed, e.pace.now()}
+	}
+}
+
+// mostUnasked messages are in a Snapshot.
+const mostUnasked = 1000
+
+// Glance is a Snapshot of the counts alone.
+func (e *Engine) Glance() *Snapshot {
+	e.lock()
+	defer e.unlock()
+	return e.glance()
+}
+
+// Snapshot calls with, under the engine's lock: it does not call the library.
+func (e *Engine) Snapshot(with func(*Snapshot)) {
+	e.lock()
+	defer e.unlock()
+	with(e.snapshot())
+}
+
+func (e *Engine) glance() *Snapshot {
+	s := &Snapshot{Quiet: e.quiet(), Asleep: e.wait.followers}
+	if e.wait.leader == leaderParked {
+		s.Asleep++
+	}
+	st, waiting := e.path.count(e.stats), uint64(e.links.table.Unexpected())
+	s.Sent, s.Taken = st.EagerSent+st.RendezvousSent, st.MatchedOnArrival+st.Matched+waiting
+	s.Moved = uint64(e.load.completed) + s.Sent + s.Taken + st.Matched
+	return s
+}
+
+func (e *Engine) snapshot() *Snapshot {
+	s := e.glance()
+	for a, r := range e.links.awaitedBy() {
+		s.note(e, a, r)
+	}
+	for _, m := range e.links.table.Messages(mostUnasked) {
+		s.Unasked = append(s.Unasked, Unasked{m.Ctx, m.Source, m.Tag})
+	}
+	return s
+}
+
+// note adds what r waits for to the sleeper whose mark it has, if it has one.
+func (s *Snapshot) note(e *Engine, a Awaited, r *Request) {
+	holder := r.holder()
+	if holder.w == nil {
+		return
+	}
+	i := 0
+	for i < len(s.Sleepers) && s.Sleepers[i].mark != holder.w {
+		i++
+	}
+	if i == len(s.Sleepers) {
+		by := Sleeper{mark: holder.w, Leads: holder.w == &e.parked}
+		if by.Leads {
+			by.For = e.pace.now().Sub(e.parks.since)
+		}
+		s.Sleepers = append(s.Sleepers, by)
+	}
+	by := &s.Sleepers[i]
+	by.Awaited = append(by.Awaited, a)
+	by.IDs = append(by.IDs, fmt.Sprintf("%p", holder))
+}
+
+// holder is the request that a caller waits for, of which r may be a part.
+func (r *Request) holder() *Request {
+	switch {
+	case r.w != nil:
+	case r.extra && r.rounds != nil && r.rounds.front != nil:
+		return r.rounds.front
+	case r.other != nil:
+		return r.other
+	case r.extra && r.proxy != nil:
+		return r.proxy
+	}
+	return r
+}
+
+// awaitedBy is what the requests of this rank wait for.
+func (l *linkPath) awaitedBy() iter.Seq2[Awaited, *Request] {
+	return func(yield func(Awaited, *Request) bool) {
+		add := func(what AwaitedKind, rank int32, r *Request) bool {
+			return yield(Awaited{what, rank, r.recv.Ctx, r.recv.Tag, int64(r.buf.Len), r.extra && r.rounds != nil}, r)
+		}
+		for _, posted := range l.table.Receives() {
+			if r, ok := posted.Owner.(*Request); ok && !r.serves() && !add(AwaitsMessage, posted.Source, r) {
+				return
+			}
+		}
+		for _, r := range l.e.probers {
+			s := &l.e.server
+			own := r.recv.Ctx == s.ctx && r.recv.Tag == s.tag && r.recv.Source == AnySource
+			if !own && !add(AwaitsMessage, r.recv.Source, r) {
+				return
+			}
+		}
+		for t := range l.transfers.values() {
+			what := AwaitsMatch
+			switch {
+			case t.one.reach != nil:
+				what = AwaitsWord
+			case t.recv:
+				what = AwaitsMessage
+			}
+			if !add(what, t.peer.rank, t.r) {
+				return
+			}
+		}
+		for _, p := range l.peers {
+			if p == nil {
+				continue
+			}
+			for _, r := range p.queue.items() {
+				if r.transfer == nil && !add(AwaitsMatch, p.rank, r) {
+					return
+				}
+			}
+		}
+		for _, b := range l.e.boards.all {
+			if b.r == nil {
+				continue
+			}
+			by := b.raisers()
+			if len(by) == 0 {
+				by = []int32{AnySource}
+			}
+			for _, rank := range by {
+				if !yield(Awaited{What: AwaitsWord, Rank: rank, Ctx: b.ctx}, b.r) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/report"
+)
+
+// reporter records the calls of a rank for the report of GORUN_REPORT. It sees them by hooks.
+type reporter struct {
+	dir    string
+	record *report.Recorder
+	own    *Comm // of all ranks, for the reporter's own messages; nil: there is none
+	begin  int64 // the offset of the clock; see align
+	failed error // why there will be no report
+	once   sync.Once
+}
+
+// newReporter returns the reporter of a rank. Every rank of the world calls it.
+func newReporter(world *Comm, dir string) *reporter {
+	r := &reporter{dir: dir, record: report.New(world.Rank(), world.Size(), world.Transport())}
+	if r.own, r.failed = world.Dup(); r.failed == nil {
+		r.own.SetName("report")
+		world.made.Store(0) // the program's communicators have the names that they have without a report
+		r.begin, r.failed = r.align(0)
+	}
+	return r
+}
+
+// hooks returns the hooks of the program, which may be nil, with the reporter's inside: the time of a call does not
+// include the time of the program's hooks.
+func (r *reporter) hooks(o *Hooks) *Hooks {
+	before, after := func(k *Call) { k.began = r.record.Now() }, r.after
+	if o == nil {
+		return &Hooks{before, after}
+	}
+	return &Hooks{
+		Before: func(k *Call) {
+			if o.Before != nil {
+				o.Before(k)
+			}
+			before(k)
+		},
+		After: func(k *Call) {
+			after(k)
+			if o.After != nil {
+				o.After(k)
+			}
+		},
+	}
+}
+
+// after records a call.
+func (r *reporter) after(k *Call) {
+	call := report.Call{Op: k.Op, Kind: k.Kind.String(), Begin: k.began, End: r.record.Now(), Context: k.Context,
+		Peer: -1, Collective: k.Kind == CallCollective && k.Err == nil}
+	if k.Peer >= 0 && k.World >= 0 {
+		call.Peer = k.World
+	}
+	var few [4]report.Message
+	moved := few[:0]
+	if k.Err == nil {
+		message := func(w report.Way, peer, tag int, bytes int64) {
+			if peer < 0 { // ProcNull: nothing moves
+				return
+			}
+			call.Bytes += bytes
+			moved = append(moved, report.Message{Way: w, Peer: peer, Tag: tag, Context: k.Context, Bytes: bytes})
+		}
+		switch k.Kind {
+		case CallSend:
+			message(report.Sent, k.World, k.Tag, k.Bytes)
+		case CallSendrecv:
+			message(report.Sent, k.DestWorld, k.DestTag, k.SentBytes)
+			if k.Request == nil {
+				message(report.Received, k.World, k.Tag, k.Bytes)
+			}
+		case CallRecv:
+			if k.Request == nil {
+				message(report.Received, k.World, k.Tag, k.Bytes)
+			}
+		case CallPut:
+			message(report.Written, k.World, k.Tag, k.Bytes)
+		case CallGet:
+			message(report.Read, k.World, k.Tag, k.Bytes)
+		case CallCollective:
+			call.Bytes = k.Bytes
+		}
+	}
+	for _, d := range k.Done {
+		if d.Err == nil && !d.Cancelled && (d.Kind == CallRecv || d.Kind == CallSendrecv) {
+			call.Bytes += d.Bytes
+			moved = append(moved, report.Message{Way: report.Received, Peer: d.World, Tag: d.Tag, Context: d.Context,
+				Bytes: d.Bytes})
+		}
+	}
+	r.record.Record(&call, moved)
+}
+
+// gather brings the parts of all ranks to rank 0, which writes the report. Every rank calls it before it leaves; the
+// second time it does nothing. Without a report the job is what it is without the setting.
+func (r *reporter) gather() {
+	r.once.Do(func() {
+		err := r.failed
+		var all [][]byte
+		if r.own != nil { // each rank takes part, also one that has failed: the others wait for it
+			end, failed := r.align(1)
+			r.record.SetOffsets(r.begin, end)
+			part, wrong := r.record.Part().Encode()
+			var lost error
+			all, lost = GatherAlloc(r.own, part, 0)
+			err = errors.Join(err, failed, wrong, lost)
+		}
+		if r.record.Rank() != 0 {
+			return
+		}
+		if err == nil {
+			err = r.write(all)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "mpi: rank 0: no report in %s: %v\n", r.dir, err)
+		}
+	})
+}
+
+func (r *reporter) write(all [][]byte) error {
+	parts := make([]*report.Part, len(all))
+	for rank, b := range all {
+		var err error
+		if parts[rank], err = report.Decode(b); err != nil {
+			return fmt.Errorf("what rank %d has sent cannot be read: %w", rank, err)
+		}
+	}
+	m, err := report.Merge(parts)
+	if err != nil {
+		return err
+	}
+	return m.Write(r.dir)
+}
+
+// alignRounds are the exchanges by which two clocks are compared: the shortest is the most exact.
+const alignRounds = 10
+
+// align returns what makes a time of this rank's clock a time of rank 0's. The ranks of a host have one clock, and the
+// first of them asks rank 0.
+func (r *reporter) align(tag int) (offset int64, err error) {
+	w, me := r.own, r.own.Rank()
+	hosts := w.group.Hosts()
+	var firsts []int // of each host
+	first := map[int]int{}
+	for rank := range w.Size() {
+		if _, known := first[hosts.Host(rank)]; !known {
+			first[hosts.Host(rank)] = rank
+			firsts = append(firsts, rank)
+		}
+	}
+	leader := first[hosts.Host(me)]
+	var now [1]int64
+	switch {
+	case me == 0:
+		for _, other := range firsts[1:] {
+			err = errors.Join(err, r.compare(other, tag))
+		}
+		return 0, err
+	case leader == 0:
+		return 0, nil
+	case leader != me:
+		_, err = Recv(w, now[:], leader, tag)
+		return now[0], err
+	}
+	for range alignRounds {
+		if _, err = Recv(w, now[:], 0, tag); err == nil {
+			now[0] = r.record.Now()
+			err = Send(w, now[:], 0, tag)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	if _, err = Recv(w, now[:], 0, tag); err != nil {
+		return 0, err
+	}
+	for rank := me + 1; rank < w.Size(); rank++ {
+		if hosts.Host(rank) == hosts.Host(me) {
+			err = errors.Join(err, Send(w, now[:], rank, tag))
+		}
+	}
+	return now[0], err
+}
+
+// compare compares the clock of another rank with this one's, which is rank 0's, and sends it the difference.
+func (r *reporter) compare(other, tag int) error {
+	var best, shortest int64
+	var there [1]int64
+	for i := range alignRounds {
+		asked := r.record.Now()
+		err := Send(r.own, there[:], other, tag)
+		if err == nil {
+			_, err = Recv(r.own, there[:], other, tag)
+		}
+		if err != nil {
+			return err
+		}
+		heard := r.record.Now()
+		if took := heard - asked; i == 0 || took < shortest {
+			shortest, best = took, asked+took/2-there[0]
+		}
+	}
+	there[0] = best
+	return Send(r.own, there[:], other, tag)
+}
