@@ -19,12 +19,11 @@ const cacheLeast = 4 << 10
 type registrationCache interface {
 	// take returns the registration of mem with these rights, if there is one, for one more operation.
 	take(mem transport.Mem, rights int) *registration
-	// keep is offered a registration that has been made for one operation. If it is taken, x.kept is set.
+	// keep is offered a registration that has been made for one operation. If it is taken, x.kept is set. One by which a
+	// peer may write is not taken: its key must not outlive the operation.
 	keep(x *registration, mem transport.Mem, rights int)
 	// give ends an operation with a registration that is kept.
 	give(x *registration)
-	// forget is give for memory that a peer may still write to, since it has the key: the registration must end.
-	forget(x *registration)
 	// shrink ends all registrations that no operation needs, and reports whether there were any.
 	shrink() bool
 	drop()
@@ -115,7 +114,7 @@ func (c *identityCache) take(mem transport.Mem, rights int) *registration {
 
 func (c *identityCache) keep(x *registration, mem transport.Mem, rights int) {
 	b := mem.Bytes()
-	if len(b) < cacheLeast || !onHeap(b) {
+	if len(b) < cacheLeast || rights&remoteWrite != 0 || !onHeap(b) {
 		return
 	}
 	c.mu.Lock()
@@ -137,21 +136,8 @@ func (c *identityCache) give(x *registration) {
 		return
 	}
 	x.pin.Unpin()
-	if !x.kept { // forgotten
-		c.ends.end(x.region)
-		return
-	}
 	x.prev, x.next = &c.idle, c.idle.next
 	x.prev.next, x.next.prev = x, x
-}
-
-func (c *identityCache) forget(x *registration) {
-	c.mu.Lock()
-	if x.kept {
-		c.remove(x) // other operations that use it go on
-	}
-	c.mu.Unlock()
-	c.give(x)
 }
 
 // evict ends the registration that has not been used for longest. It reports whether there was one: all may be in use.

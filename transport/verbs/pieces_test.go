@@ -108,7 +108,7 @@ func TestPieceFails(t *testing.T) {
 	needSoft(t)
 	for fails := range 4 {
 		b := newEnd(t, 1, 2)
-		t.Setenv("SOFTHCA_FAIL", fmt.Sprint("reg:", 3+fails)) // two are the buffers
+		t.Setenv("SOFTHCA_FAIL", fmt.Sprint("reg:", 4+fails)) // two are the buffers, one is for probes
 		a := newEnd(t, 0, 2)
 		os.Unsetenv("SOFTHCA_FAIL")
 		ab, ba := a.link(b), b.link(a)
@@ -163,6 +163,8 @@ func TestPiecesEnd(t *testing.T) {
 	}
 
 	c, d, cd, dc := two(t)
+	before = c.regions()
+	own, ownKey := register(t, cd, make([]byte, registerPiece))
 	addr, key = register(t, dc, pattern(len(dst), 1))
 	c.injected(holdLong)
 	if st, err := cd.caps.RMA.Get(transport.HostMem(dst), addr, key, 5); st != transport.Started || err != nil {
@@ -172,6 +174,10 @@ func TestPiecesEnd(t *testing.T) {
 		cd.caps.RMA.Prepare(transport.HostMem(dst[i:]), transport.Readable, uint64(6+i))
 	}
 	c.untilHeld(registrars, d)
+	cd.caps.RMA.Deregister(own, ownKey) // whose end waits for a goroutine
+	if n := c.regions(); n != before+1 {
+		t.Errorf("%d regions, %d before; want the one more of the registration that is to end", n, before)
+	}
 	closed := make(chan bool)
 	go func() {
 		c.Close()
@@ -182,6 +188,83 @@ func TestPiecesEnd(t *testing.T) {
 	}
 	c.injected("release_registrations")
 	<-closed
+	if r := &c.later; len(r.jobs)+len(r.ends)+len(r.over)+r.workers != 0 {
+		t.Errorf("a closed device has %d jobs, %d ends, %d results and %d goroutines", len(r.jobs), len(r.ends),
+			len(r.over), r.workers)
+	}
+}
+
+// occupied holds up all goroutines that register, until release_registrations. Each tells RMADone then.
+func (e *end) occupied(l *link, others ...*end) {
+	e.t.Helper()
+	e.t.Cleanup(func() { e.hca.inject("release_registrations") }) // or Close would wait for ever
+	e.injected(holdLong)
+	long := make([]byte, 2*registerPiece)
+	for i := range registrars {
+		if !l.caps.RMA.Prepare(transport.HostMem(long[i:]), transport.Readable, uint64(i)) {
+			e.t.Fatal("long memory is not registered by a goroutine")
+		}
+	}
+	e.untilHeld(registrars, others...)
+}
+
+// When Deregister has returned, a WRITE with the key fails and writes nothing, however long the memory is, though no
+// goroutine is free to end a registration, and whether or not there is a cache.
+func TestDeregisterEndsWrites(t *testing.T) {
+	watchdog(t)
+	needSoft(t)
+	for _, n := range []int{2 * cacheLeast, registerPiece + 5} {
+		for _, access := range []transport.Access{transport.Writable, readWrite, readWrite | transport.Lasting} {
+			for _, kept := range []int{0, 8} {
+				t.Run(fmt.Sprintf("%d bytes, access %d, cache %d", n, access, kept), func(t *testing.T) {
+					a, b, ab, ba := two(t, caching(kept))
+					mem := pattern(n, 1)
+					addr, key := registerFor(t, ba, mem, access)
+					b.occupied(ba, a)
+					ba.caps.RMA.Deregister(addr, key)
+					st, err := ab.caps.RMA.Put(transport.HostMem(pattern(100, 2)), addr+uint64(n)-100, key, 5)
+					if err != nil || st != transport.Started {
+						t.Fatal(st, err)
+					}
+					if p := a.take(transport.RMADone); p.Cookie != 5 || p.Err == nil || !bytes.Equal(mem, pattern(n, 1)) {
+						t.Fatalf("operation %d ended with %v; the memory is as it was: %v", p.Cookie, p.Err,
+							bytes.Equal(mem, pattern(n, 1)))
+					}
+					a.down(1)
+					b.down(0)
+				})
+			}
+		}
+	}
+}
+
+// A goroutine ends the registration of long memory that a peer may only read: the caller of Deregister goes on. A
+// second Deregister does nothing.
+func TestReadableEndsLater(t *testing.T) {
+	watchdog(t)
+	needSoft(t)
+	a, b, _, ba := two(t)
+	before := b.regions()
+	addr, key := register(t, ba, make([]byte, 2*registerPiece))
+	short, shortKey := register(t, ba, make([]byte, registerAtOnce))
+	b.occupied(ba, a)
+	for range 2 {
+		ba.caps.RMA.Deregister(short, shortKey)
+		ba.caps.RMA.Deregister(addr, key)
+	}
+	if n := b.regions(); n != before+1 {
+		t.Errorf("%d regions, %d before; want one more", n, before)
+	}
+	b.injected("release_registrations")
+	for range registrars {
+		if p := b.take(transport.RMADone); p.Err != nil {
+			t.Error(p.Err)
+		}
+	}
+	b.later.settle()
+	if n := b.regions(); n != before+registrars { // what is prepared is there until Register takes it
+		t.Errorf("%d regions, want %d", n, before+registrars)
+	}
 }
 
 // What a completion orders is registered with relaxed ordering; what peers write, and results of atomics, are not. The

@@ -117,9 +117,8 @@ func (d *Device) moreReceives() {
 		g.known = upTo
 		d.mu.Lock()
 		d.parts = append(d.parts, receivePart{upTo, r.lkey})
-		d.notices.Store(true)
 		d.mu.Unlock()
-		d.wakeSleepers()
+		d.tellNotice()
 	}
 }
 

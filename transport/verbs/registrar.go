@@ -10,8 +10,8 @@ import (
 
 const (
 	// registerAtOnce is the longest memory that the caller registers under the engine's lock: 256 pages. A goroutine
-	// registers what is longer, and ends those registrations, so that other messages go on meanwhile. For less the way
-	// to the goroutine and back costs as much as the registration.
+	// registers what is longer, and ends those registrations that let no peer write, so that other messages go on
+	// meanwhile. For less the way to the goroutine and back costs as much as the registration.
 	registerAtOnce = 1 << 20
 	// registerPiece is how much of a long READ or WRITE is registered at once. While a piece moves, the next ones are
 	// registered, up to piecesAhead of them.
@@ -60,9 +60,10 @@ func (r *registrar) start(j *registerJob) {
 	r.another()
 }
 
-// end ends a registration, now or soon. No operation uses it.
+// end ends a registration. No operation of this rank uses it. A goroutine ends that of long memory soon, unless a peer
+// may write by the key: then nothing may be written when end has returned.
 func (r *registrar) end(x region) {
-	if x.bytes > registerAtOnce {
+	if x.bytes > registerAtOnce && x.rights&remoteWrite == 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !r.closed {

@@ -253,8 +253,8 @@ func (r *registrations) advertise(x *registration) {
 	x.advertised++
 }
 
-// revoke ends one advertisement. unsure: peers may still use the memory, so that its key must not live on.
-func (g *registry) revoke(key uint32, unsure bool) {
+// revoke ends one advertisement.
+func (g *registry) revoke(key uint32) {
 	x := g.regs.advertised[key]
 	if x == nil {
 		return
@@ -267,10 +267,6 @@ func (g *registry) revoke(key uint32, unsure bool) {
 	}
 	if x.lasting {
 		delete(g.regs.lasting, x.key)
-	}
-	if x.uses > 0 && unsure {
-		g.regs.cache.forget(x)
-		return
 	}
 	g.deregister(x)
 }

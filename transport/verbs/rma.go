@@ -74,7 +74,7 @@ func (l *link) register(mem transport.Mem, access transport.Access) (addr, key u
 	return mem.Number(), uint64(x.region.rkey), true
 }
 
-// prepare is transport.RMA's.
+// prepare is transport.RMA's. It reports whether a registration has begun.
 func (l *link) prepare(mem transport.Mem, access transport.Access, cookie uint64) bool {
 	d := l.s.d
 	if l.s.failed || d.closed.Load() || mem.Len < d.opt.RegisterFrom || !d.isLong(mem) {
@@ -95,7 +95,7 @@ func (l *link) prepare(mem transport.Mem, access transport.Access, cookie uint64
 	return true
 }
 
-func (l *link) deregister(_, key uint64) { l.s.d.revoke(uint32(key), l.s.failed) }
+func (l *link) deregister(_, key uint64) { l.s.d.revoke(uint32(key)) }
 
 func (l *link) get(dst transport.Mem, addr, key, cookie uint64) (transport.State, error) {
 	return l.s.move(opRead, localWrite|relaxed, dst, addr, key, cookie)
