@@ -87,7 +87,7 @@ func TestProgressWhileRegistering(t *testing.T) {
 		dev[rank] = rdma(rank)
 		return dev[rank]
 	})
-	const size = 12<<20 + 5
+	const size = 7<<20 + 5 // two pieces
 	over(t, option)(3, func(w *Comm) {
 		b := make([]byte, 8)
 		if w.Rank() == 2 {
