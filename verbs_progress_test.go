@@ -73,3 +73,62 @@ func TestProgressBehindSmallMessages(t *testing.T) {
 		})
 	}
 }
+
+// A rank goes on while a long message of its own is registered, of a send and of a receive: it exchanges short messages
+// with another rank. One that sleeps wakes when the registration is done. The failure is a hang.
+func TestProgressWhileRegistering(t *testing.T) {
+	if inGuest() {
+		t.Skip("needs the software HCA: a real device has no such knob")
+	}
+	var dev [3]*verbs.Device
+	rdma := newVerbs(t, "off", 1)
+	option := withDevices(func(rank int, d transport.Device) transport.Device {
+		d.Close()
+		dev[rank] = rdma(rank)
+		return dev[rank]
+	})
+	const size = 7<<20 + 5 // two pieces
+	over(t, option)(3, func(w *Comm) {
+		b := make([]byte, 8)
+		if w.Rank() == 2 {
+			for end := 0; end < 2; {
+				st := ok(Recv(w, b, AnySource, AnyTag))
+				if st.Tag == 2 {
+					end++
+				}
+				must(Send(w, b, st.Source, st.Tag))
+			}
+			return
+		}
+		exchange := func(tag, n int) {
+			for range n {
+				must(Send(w, b, 2, tag))
+				ok(Recv(w, b, 2, tag))
+			}
+		}
+		mine := dev[w.Rank()]
+		held := func() bool { return ok(mine.SoftCounter("held_registrations")) > 0 }
+		exchange(1, 1)
+		must(mine.SoftInject("hold_registrations:1048577"))
+		var r *Request
+		buf := make([]byte, size)
+		if w.Rank() == 0 {
+			r = ok(Isend(w, message(size, 1), 1, 9))
+		} else {
+			r = ok(Irecv(w, buf, 0, 9))
+		}
+		for !held() {
+			exchange(1, 1)
+		}
+		exchange(1, 50)
+		go func() {
+			time.Sleep(10 * time.Millisecond) // this rank sleeps, mostly
+			must(mine.SoftInject("release_registrations"))
+		}()
+		ok(r.Wait())
+		exchange(2, 1)
+		if w.Rank() == 1 {
+			whole(buf, 1)
+		}
+	})
+}

@@ -155,6 +155,7 @@ const (
 	sendTaken sendResult = iota
 	sendFull
 	sendNoCredit
+	sendPrepares // RMADone will say when it may be tried again
 )
 
 // trySend hands r to the link, eager or as RTS.
@@ -166,8 +167,8 @@ func (l *linkPath) trySend(p *peer, r *Request) sendResult {
 	if !p.out.TakeEnvelope() {
 		return sendNoCredit
 	}
-	if !l.transfers.announce(p, r) {
-		return sendFull
+	if result := l.transfers.announce(p, r); result != sendTaken {
+		return result
 	}
 	r.queued = false
 	l.e.stats.RendezvousSent++
@@ -262,6 +263,10 @@ func (l *linkPath) cancel(r *Request, why error) {
 		if l.table.Cancel(&r.recv) {
 			l.offload.withdraw(r)
 			l.e.endCancelled(r, why)
+		}
+	case r.queued && r.transfer != nil && r.transfer.prep == preparing: // onPrepared takes it back
+		if !r.cancelling {
+			r.cancelling, r.cancelErr, r.extra = true, why, true
 		}
 	case r.queued:
 		p := r.peer

@@ -35,6 +35,8 @@ type testNet struct {
 	misuse  []string // what engines have done to links that they may not
 	hostile bool     // packets have been sent that no engine would send
 	refused bool     // Register says no
+	slowReg bool     // Register says no, and endRMA ends what Prepare has begun
+	ready   int      // registrations that Prepare has made and Register has not granted
 	lateRMA bool     // READs and WRITEs are done when the test says so (endRMA)
 	rma     []lateRMA
 	lent    map[[2]int]bool   // wires whose link reads what it has been lent
@@ -369,7 +371,7 @@ func newTestLink(d *testDevice, peer int) *testLink {
 	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
 	l.caps.Cut = l.cut
 	if !d.noGet {
-		l.caps.RMA = &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get}
+		l.caps.RMA = &transport.RMA{Register: l.register, Prepare: l.prepare, Deregister: l.deregister, Get: l.get}
 		if d.put {
 			l.caps.RMA.Put = l.putTo
 			l.caps.RMA.GetSome = l.getSome
@@ -556,12 +558,30 @@ func (l *testLink) register(mem transport.Mem, access transport.Access) (addr, k
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.refused {
+	if n.refused || n.slowReg && access == transport.Readable && n.ready == 0 {
 		return 0, 0, false
+	}
+	if n.slowReg && access == transport.Readable {
+		n.ready--
 	}
 	n.last++
 	n.regions[n.last] = registration{l.d.rank, mem.Bytes(), access}
 	return n.last * registeredAt, 0, true
+}
+
+func (l *testLink) prepare(_ transport.Mem, _ transport.Access, cookie uint64) bool {
+	n := l.d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.slowReg {
+		return false
+	}
+	l.later(cookie, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.ready++
+	})
+	return true
 }
 
 func (l *testLink) deregister(addr, key uint64) {
@@ -821,6 +841,7 @@ func (e *Engine) consistent() error {
 				e.cfg.Rank, p.rank, p.wants(), n)
 		}
 		if credit := p.out.CreditSender; p.queue.len() > 0 && p.link != nil && p.err == nil && !p.stalled &&
+			(p.queue.items()[0].transfer == nil || p.queue.items()[0].transfer.prep != preparing) &&
 			!reflect.ValueOf(credit).FieldByName("asked").Bool() {
 			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for "+
 				"credit: %+v", e.cfg.Rank, p.rank, credit)

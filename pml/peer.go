@@ -265,6 +265,8 @@ func (p *peer) flushQueue() bool {
 			return false
 		case sendNoCredit:
 			return p.askForCredit()
+		case sendPrepares:
+			return true
 		}
 		p.queue.pop()
 	}
@@ -406,6 +408,10 @@ func (p *peer) fail(err error) {
 	p.control.reset()
 	p.answers = 0
 	for _, r := range p.queue.items() {
+		if r.transfer != nil && r.transfer.prep == preparing {
+			r.queued = false // failPeer ends it, when the link has let go of the buffer
+			continue
+		}
 		l.dequeued(r)
 		l.e.complete(r, err)
 	}

@@ -80,12 +80,14 @@ type packedPiece struct {
 	mem      []byte
 }
 
-// announcePieces is announce of a message that no peer can READ, unless it is in device memory. It reports whether the
-// link has taken the RTS.
-func (ts *transfers) announcePieces(t *transfer) bool {
+// announcePieces is announce of a message that no peer can READ, unless it is in device memory.
+func (ts *transfers) announcePieces(t *transfer) sendResult {
 	p, r := t.peer, t.r
 	if r.pieces.device != nil {
-		return ts.announceDevice(t)
+		if !ts.announceDevice(t) {
+			return sendFull
+		}
+		return sendTaken
 	}
 	t.snd.Init(t.id, int64(r.buf.Len), rendezvous.Region{}, p.piece(r.buf.Len))
 	if p.zcopy != nil {
@@ -94,10 +96,10 @@ func (ts *transfers) announcePieces(t *transfer) bool {
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
 	rts.Flags |= p.blocking(r)
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
-		return true
+		return sendTaken
 	}
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
-	return false
+	return sendFull
 }
 
 // sendPiece sends the fragment a of a message that lies in pieces, or the beginning of it. It returns how much;

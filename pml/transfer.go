@@ -2,6 +2,7 @@ package pml
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/eager"
@@ -20,7 +21,8 @@ type transfer struct {
 	id   uint64
 	r    *Request // r.transfer == this
 	peer *peer
-	recv bool // rcv is in use, else snd
+	recv bool        // rcv is in use, else snd
+	prep preparation // of a send that is in its peer's queue
 	rcv  rendezvous.Receiver
 	snd  rendezvous.Sender
 	one  oneSided
@@ -33,6 +35,16 @@ type transfer struct {
 	failed error
 	next   *transfer
 }
+
+// preparation is how far the link is with a message whose registration takes long. The message is in its peer's queue
+// until it is prepared, so that no later one overtakes it.
+type preparation uint8
+
+const (
+	unprepared preparation = iota
+	preparing              // the buffer is the link's until RMADone
+	prepared               // snd has what came of it
+)
 
 // transfers are those of one rank.
 type transfers struct {
@@ -129,6 +141,9 @@ func (ts *transfers) failPeer(p *peer, err error) {
 func (t *transfer) touched() bool {
 	if t.one.reach != nil {
 		return t.one.under > 0
+	}
+	if t.prep == preparing {
+		return true
 	}
 	if t.recv {
 		return t.rcv.ReadUnderWay() || t.rcv.Back().OK && !t.peer.harmless()
@@ -418,6 +433,8 @@ func (ts *transfers) onGetDone(id, value uint64, err error) {
 	t := ts.find(id)
 	switch {
 	case t == nil:
+	case t.prep == preparing:
+		ts.onPrepared(t, err)
 	case t.one.reach != nil:
 		ts.operationDone(t, value, err)
 	case t.failed != nil:
@@ -469,12 +486,13 @@ func (ts *transfers) switchToGet() bool {
 
 // The sending end.
 
-// announce sends the RTS of r, whose credit has been taken. It reports whether the link has taken it: a full link has
-// not.
-func (ts *transfers) announce(p *peer, r *Request) bool {
+// announce sends the RTS of r, whose credit has been taken. Unless the link has taken the RTS, the credit is back.
+func (ts *transfers) announce(p *peer, r *Request) sendResult {
 	t := r.transfer
 	if t == nil {
 		t = ts.open(r, p)
+	} else if t.prep != unprepared {
+		return ts.announcePrepared(t)
 	}
 	if r.pieces != nil {
 		return ts.announcePieces(t)
@@ -482,6 +500,13 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 	var memory rendezvous.Region
 	if p.rma != nil {
 		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
+		if memory.OK {
+			p.offered++
+		} else if p.rma.Prepare != nil && p.rma.Prepare(r.buf, transport.Readable, t.id) {
+			t.prep = preparing
+			p.out.Refund(eager.Envelope)
+			return sendPrepares
+		}
 	}
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
 	if p.zcopy != nil {
@@ -490,16 +515,61 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
 	rts.Flags |= p.blocking(r)
 	if p.out.SendPaid(rts, nil, eager.Envelope) {
-		if memory.OK {
-			p.offered++
-		}
-		return true
+		return sendTaken
 	}
 	if memory.OK {
+		p.offered--
 		p.rma.Deregister(memory.Addr, memory.Key)
 	}
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
-	return false
+	return sendFull
+}
+
+// announcePrepared is announce of a message that the link registers, or has registered.
+func (ts *transfers) announcePrepared(t *transfer) sendResult {
+	p, r := t.peer, t.r
+	if t.prep == preparing {
+		p.out.Refund(eager.Envelope)
+		return sendPrepares
+	}
+	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
+	rts.Flags |= p.blocking(r)
+	if !p.out.SendPaid(rts, nil, eager.Envelope) {
+		return sendFull
+	}
+	t.prep = unprepared
+	return sendTaken
+}
+
+// onPrepared is called when the link has registered t's message, or cannot: then it will be a stream.
+func (ts *transfers) onPrepared(t *transfer, err error) {
+	r, p := t.r, t.peer
+	var memory rendezvous.Region
+	if err == nil {
+		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
+	}
+	if t.failed != nil {
+		if memory.OK {
+			p.rma.Deregister(memory.Addr, memory.Key)
+		}
+		t.prep = unprepared
+		ts.release(t)
+		return
+	}
+	if memory.OK {
+		p.offered++
+	}
+	t.prep = prepared
+	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
+	if p.zcopy != nil {
+		t.snd.EndsAlone()
+	}
+	if r.cancelling {
+		p.queue.remove(slices.Index(p.queue.items(), r))
+		ts.l.dequeued(r)
+		ts.l.e.endCancelled(r, r.cancelErr)
+	}
+	p.flush()
 }
 
 // sending returns the transfer that p speaks of if it is one to p. what says what it does, if it cannot know the

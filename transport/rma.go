@@ -4,8 +4,15 @@ package transport
 // of its functions holds the engine's lock.
 type RMA struct {
 	// Register lets the peer do to mem what access says, until Deregister. ok=false: the device cannot; use a stream.
-	Register   func(mem Mem, access Access) (addr, key uint64, ok bool)
+	Register func(mem Mem, access Access) (addr, key uint64, ok bool)
+	// Deregister ends what Register has granted. When it has returned, no peer writes by the key; a peer that breaks the
+	// rules may read by it for a while. Only memory of Memory.Alloc and Memory.Import may keep its key.
 	Deregister func(addr, key uint64)
+	// Prepare begins what Register does, where that takes long and Register has therefore refused mem. True: it has
+	// begun. A packet RMADone with its cookie ends it: if Err is nil, the caller calls Register of the same mem and
+	// access at once, which grants it. Until then mem belongs to the link. False: it is not for this mem. nil: Register
+	// never takes long.
+	Prepare func(mem Mem, access Access, cookie uint64) bool
 	// Get reads dst.Len bytes at the peer's addr. dst belongs to the link until the operation has ended.
 	Get func(dst Mem, addr, key, cookie uint64) (State, error)
 	// GetSome is Get of several, in the order given, where that costs less than as many calls; nil: it does not. It

@@ -106,7 +106,7 @@ const (
 	Unmatched              // as Arrived, left to software by a device that matches tags: see Offload.Seen
 	Down                   // Err: Peer is gone, and nothing that it does reaches this rank's memory; see below
 	Room                   // the link to Peer has refused something, and has room again, perhaps for less than that
-	RMADone                // Cookie, Err: a Get, Put or atomic has ended; Value: the integer before an atomic
+	RMADone                // Cookie, Err: a Get, Put, atomic or Prepare has ended; Value: the integer before an atomic
 	Noted                  // Value: the note of a PutNote of Peer, whose bytes are there
 	Placed                 // Header.Len bytes of stream (Header.Key, Header.Tag) are at Header.Addr of its destination
 

@@ -149,7 +149,8 @@ struct knobs {
 	X(tm_matched) X(tm_unexpected) X(tm_added) X(tm_deleted) X(tm_syncs) X(tm_rndv) X(tm_rndv_incomplete)        \
 	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(inline_posts) X(posts) X(posted_sends) X(posted_recvs)   \
 	X(posted_ops) X(polls) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)         \
-	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages) X(qps_made) X(modifies)
+	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages) X(qps_made) X(modifies)                  \
+	X(held_registrations) X(relaxed_registrations)
 
 enum counter {
 #define X(n) C_##n,
@@ -175,6 +176,7 @@ struct hca_ctx {
 	_Atomic bool polls_fail; /* each poll of each CQ does */
 	bool lose; /* the next request */
 	struct list held; /* packets that arrived while paused */
+	_Atomic uint64_t hold_from; /* registrations of so many bytes wait; 0: none does */
 	struct list qps, cqs;
 	uint64_t rng;
 	uint64_t seen[FAIL_KINDS];

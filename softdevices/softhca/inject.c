@@ -35,6 +35,7 @@ static void fatal(struct hca_ctx *ctx)
 	if (ctx->fatal)
 		return;
 	ctx->fatal = ctx->port_down = true;
+	mr_release(ctx);
 	async_event(ctx, IBV_EVENT_DEVICE_FATAL, NULL);
 	each_qp(ctx, qp_error);
 }
@@ -123,6 +124,17 @@ static int qp_fatal(struct hca_ctx *ctx, const char *qpn)
 	return 0;
 }
 
+static int hold_registrations(struct hca_ctx *ctx, const char *bytes)
+{
+	char *end;
+	unsigned long n = strtoul(bytes, &end, 10);
+
+	if (!n || *end)
+		return EINVAL;
+	mr_hold(ctx, n);
+	return 0;
+}
+
 static void all_cqs_fail(struct hca_ctx *ctx)
 {
 	struct list *l, *tmp;
@@ -153,6 +165,10 @@ static int inject(struct hca_ctx *ctx, const char *what)
 		ctx->paused = true;
 	else if (!strcmp(what, "resume"))
 		resume(ctx);
+	else if (!strncmp(what, "hold_registrations:", 19))
+		return hold_registrations(ctx, what + 19);
+	else if (!strcmp(what, "release_registrations"))
+		mr_release(ctx);
 	else
 		return change(ctx, what);
 	return 0;

@@ -87,6 +87,11 @@ func (l *link) rma(in *transport.RMA) *transport.RMA {
 		}
 		return in.Register(mem, access)
 	}
+	if in.Prepare != nil {
+		out.Prepare = func(mem transport.Mem, access transport.Access, cookie uint64) bool {
+			return !l.isCut() && in.Prepare(mem, access, cookie)
+		}
+	}
 	out.Get = func(dst transport.Mem, addr, key, cookie uint64) (transport.State, error) {
 		return l.operate(cookie, dst, func() (transport.State, error) { return in.Get(dst, addr, key, cookie) })
 	}

@@ -107,9 +107,15 @@ func (e *end) finish(n int, op operations) ([]uint64, error) {
 // register asks until it is granted, where the transport may refuse.
 func (f *fixture) register(e *end, mem []byte, access transport.Access) (addr, key uint64) {
 	f.Helper()
+	rma := e.link.Caps().RMA
 	for c := start(); ; {
-		if addr, key, ok := e.link.Caps().RMA.Register(transport.HostMem(mem), access); ok {
+		if addr, key, ok := rma.Register(transport.HostMem(mem), access); ok {
 			return addr, key
+		} else if rma.Prepare != nil && rma.Prepare(transport.HostMem(mem), access, 1<<40) {
+			p, err := e.next()
+			if err != nil || p.Event != transport.RMADone || p.Cookie != 1<<40 {
+				f.Fatalf("rank %d: event %d, cookie %d, %v; want the end of Prepare", e.rank, p.Event, p.Cookie, err)
+			}
 		} else if !f.unreliable || c.late() {
 			f.Fatalf("rank %d: Register of %d bytes was refused", e.rank, len(mem))
 		}

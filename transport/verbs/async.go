@@ -87,8 +87,7 @@ func (d *Device) happened(kind, of uint32) {
 		for _, s := range d.table.Load().all { // own.go's too
 			d.abort(s, what, true)
 		}
-		d.notices.Store(true)
-		d.wakeSleepers()
+		d.tellNotice()
 	case eventSRQLimit:
 		d.recv.watched.Store(false)
 		d.wakeSleepers()

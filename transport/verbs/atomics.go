@@ -38,7 +38,7 @@ func (s *session) atomic(o op, addr, key, cookie uint64) (transport.State, error
 		return 0, fmt.Errorf("verbs: an atomic operation at %#x, which is no multiple of 8", addr)
 	}
 	if r.slab.mem == nil {
-		sl, err := d.slab(resultCount, 8)
+		sl, err := d.slab(resultCount, 8, localWrite)
 		if err != nil {
 			return 0, fmt.Errorf("verbs: memory for atomic operations: %w", err)
 		}

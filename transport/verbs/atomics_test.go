@@ -169,12 +169,12 @@ func TestPutNote(t *testing.T) {
 		if st, err := rma.PutNote(transport.HostMem(src), addr, key, note, uint64(i)); st != transport.Started || err != nil {
 			t.Fatal(st, err)
 		}
+		if p := event(t, d, 0, transport.RMADone); p.Cookie != uint64(i) || p.Peer != 1 || p.Err != nil {
+			t.Errorf("%d bytes: %+v", n, p)
+		}
 		p := event(t, d, 1, transport.Noted)
 		if p.Value != uint64(note) || p.Peer != 0 || !bytes.Equal(mem[:n], src) {
 			t.Errorf("%d bytes: %+v, and the memory is right: %v", n, p, bytes.Equal(mem[:n], src))
-		}
-		if p := event(t, d, 0, transport.RMADone); p.Cookie != uint64(i) || p.Peer != 1 || p.Err != nil {
-			t.Errorf("%d bytes: %+v", n, p)
 		}
 	}
 }

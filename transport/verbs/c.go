@@ -48,6 +48,8 @@ type queuePair uintptr
 type region struct {
 	handle     unsafe.Pointer
 	lkey, rkey uint32
+	rights     int
+	bytes      int64
 }
 
 // op is struct vb_op.
@@ -80,6 +82,7 @@ const (
 	remoteWrite  = C.VB_REMOTE_WRITE
 	remoteRead   = C.VB_REMOTE_READ
 	remoteAtomic = C.VB_REMOTE_ATOMIC
+	relaxed      = C.VB_RELAXED
 )
 
 // completion is struct vb_wc.
@@ -253,7 +256,7 @@ func (h *hca) register(addr uint64, bytes int, access int) (region, error) {
 	if p == nil {
 		return region{}, syscall.Errno(no)
 	}
-	return region{p, uint32(lkey), uint32(rkey)}, nil
+	return region{p, uint32(lkey), uint32(rkey), access, int64(bytes)}, nil
 }
 
 // registerDMABuf is register of the memory of an accelerator that the dma-buf fd has, and that has the address addr.
@@ -264,7 +267,7 @@ func (h *hca) registerDMABuf(fd int, addr uint64, bytes int64, access int) (regi
 	if p == nil {
 		return region{}, syscall.Errno(no)
 	}
-	return region{p, uint32(lkey), uint32(rkey)}, nil
+	return region{p, uint32(lkey), uint32(rkey), access, bytes}, nil
 }
 
 func (h *hca) deregister(r region) error {

@@ -19,12 +19,11 @@ const cacheLeast = 4 << 10
 type registrationCache interface {
 	// take returns the registration of mem with these rights, if there is one, for one more operation.
 	take(mem transport.Mem, rights int) *registration
-	// keep is offered a registration that has been made for one operation. If it is taken, x.kept is set.
+	// keep is offered a registration that has been made for one operation. If it is taken, x.kept is set. One by which a
+	// peer may write is not taken: its key must not outlive the operation.
 	keep(x *registration, mem transport.Mem, rights int)
 	// give ends an operation with a registration that is kept.
 	give(x *registration)
-	// forget is give for memory that a peer may still write to, since it has the key: the registration must end.
-	forget(x *registration)
 	// shrink ends all registrations that no operation needs, and reports whether there were any.
 	shrink() bool
 	drop()
@@ -51,7 +50,8 @@ type registrationCache interface {
 // memory of a rank that computes.)
 type identityCache struct {
 	hca   *hca
-	limit int // of len(entries)
+	ends  *registrar // ends registrations of long memory
+	limit int        // of len(entries)
 
 	mu      sync.Mutex // guards what follows, and the cache's fields of all entries
 	entries map[cacheKey]*registration
@@ -85,8 +85,8 @@ type cacheEntry struct {
 	prev, next *registration // in the cache's idle list while kept and not in use
 }
 
-func newIdentityCache(h *hca, limit int) *identityCache {
-	c := &identityCache{hca: h, limit: limit, entries: map[cacheKey]*registration{}}
+func newIdentityCache(h *hca, ends *registrar, limit int) *identityCache {
+	c := &identityCache{hca: h, ends: ends, limit: limit, entries: map[cacheKey]*registration{}}
 	c.idle.next, c.idle.prev = &c.idle, &c.idle
 	return c
 }
@@ -114,12 +114,13 @@ func (c *identityCache) take(mem transport.Mem, rights int) *registration {
 
 func (c *identityCache) keep(x *registration, mem transport.Mem, rights int) {
 	b := mem.Bytes()
-	if len(b) < cacheLeast || !onHeap(b) {
+	if len(b) < cacheLeast || rights&remoteWrite != 0 || !onHeap(b) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || len(c.entries) >= c.limit && !c.evict() {
+	if c.closed || c.entries[keyOf(mem, rights)] != nil || // two operations have registered it at the same time
+		len(c.entries) >= c.limit && !c.evict() {
 		return
 	}
 	x.cacheEntry = cacheEntry{kept: true, key: keyOf(mem, rights), object: weak.Make(&b[0]), uses: 1}
@@ -135,21 +136,8 @@ func (c *identityCache) give(x *registration) {
 		return
 	}
 	x.pin.Unpin()
-	if !x.kept { // forgotten
-		c.hca.deregister(x.region)
-		return
-	}
 	x.prev, x.next = &c.idle, c.idle.next
 	x.prev.next, x.next.prev = x, x
-}
-
-func (c *identityCache) forget(x *registration) {
-	c.mu.Lock()
-	if x.kept {
-		c.remove(x) // other operations that use it go on
-	}
-	c.mu.Unlock()
-	c.give(x)
 }
 
 // evict ends the registration that has not been used for longest. It reports whether there was one: all may be in use.
@@ -166,7 +154,7 @@ func (c *identityCache) evict() bool {
 // end ends an idle registration.
 func (c *identityCache) end(x *registration) {
 	c.remove(x)
-	c.hca.deregister(x.region)
+	c.ends.end(x.region)
 }
 
 // remove takes x out. Its registration is the caller's.

@@ -51,8 +51,7 @@ func (c *byAddress) give(x *registration) {
 	}
 }
 
-func (c *byAddress) forget(x *registration) { c.give(x) }
-func (c *byAddress) shrink() bool           { return false }
+func (c *byAddress) shrink() bool { return false }
 
 func (c *byAddress) drop() {
 	for _, x := range c.entries {

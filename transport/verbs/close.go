@@ -28,6 +28,8 @@ func (d *Device) Close() error {
 	}
 	d.wg.Wait()
 	d.control.close()
+	d.later.close()
+	d.registered()
 	d.mu.Lock()
 	for _, s := range d.table.Load().all {
 		s.destroy()

@@ -107,6 +107,7 @@ func (d *Device) open() (err error) {
 	}
 	d.devices.init(d.hca, d.at.device, &d.opt)
 	d.registry = registry{dev: d.hca, port: &d.at, opt: &d.opt, stats: &d.stats}
+	d.later.init(d.hca, d.makeRegion, d.tellNotice)
 	if d.opt.entries > 0 {
 		d.at.caps.maxEntries = d.opt.entries
 	}
@@ -143,7 +144,7 @@ func (d *Device) makeBuffers() error {
 	nr, ns := min(d.opt.firstReceives(), most), sends
 	for {
 		if err = d.recv.open(d.hca, nr, most); err == nil {
-			if d.send, err = d.slab(ns+1, slotSize); err == nil {
+			if d.send, err = d.slab(ns+1, slotSize, localWrite|relaxed); err == nil {
 				break
 			}
 			d.recv.drop(d.hca)

@@ -53,7 +53,8 @@ func readablePeer() error {
 
 // offer tells the peer of memory that it can read.
 func offer(d *Device, l *link) error {
-	addr, key, ok := l.caps.RMA.Register(transport.HostMem(pattern(readableBytes, 5)), transport.Readable)
+	mem := transport.HostMem(pattern(readableBytes, 5))
+	addr, key, ok := l.caps.RMA.Register(mem, transport.Readable|transport.Lasting)
 	if !ok {
 		return errors.New("the memory cannot be registered")
 	}
@@ -105,8 +106,8 @@ func TestKilledWhileRead(t *testing.T) {
 }
 
 // endedWhileRead reads the readableBytes of a peer again and again. When some READs are done it calls ending, which ends
-// the session, and it returns why a says that it has. Each READ that was started has ended once by then, with an error
-// or with all of its bytes, and nothing is written where they went from then on.
+// the session, and it returns why a says that it has. Each READ that was started ends once, with an error or, until then,
+// with all of its bytes, and nothing is written where they went from then on.
 func endedWhileRead(t *testing.T, a *end, l *link, addr, key uint64, after int, ending func()) error {
 	t.Helper()
 	want := pattern(readableBytes, 5)
@@ -138,7 +139,7 @@ func endedWhileRead(t *testing.T, a *end, l *link, addr, key uint64, after int, 
 			switch {
 			case p.Event == transport.Down:
 				gone = p.Err
-			case p.Event != transport.RMADone || !under[p.Cookie] || gone != nil:
+			case p.Event != transport.RMADone || !under[p.Cookie] || gone != nil && p.Err == nil:
 				t.Fatalf("event %d of READ %d after Down %v", p.Event, p.Cookie, gone)
 			case p.Err != nil:
 				delete(under, p.Cookie)
@@ -156,7 +157,7 @@ func endedWhileRead(t *testing.T, a *end, l *link, addr, key uint64, after int, 
 			ended = true
 			ending()
 		}
-		return gone != nil
+		return gone != nil && len(under) == 0
 	})
 	if !errors.Is(gone, transport.ErrPeerGone) || len(under) > 0 || failed == 0 {
 		t.Errorf("%v; %d READs were never ended, %d failed, %d were done", gone, len(under), failed, done)
@@ -438,7 +439,7 @@ func TestCloseWhileReading(t *testing.T) {
 		}
 		a, b, ab, ba := two(t, func(o *Options) { o.closing = patient })
 		mem := pattern(8<<20, 1)
-		addr, key, _ := ba.caps.RMA.Register(transport.HostMem(mem), transport.Readable)
+		addr, key, _ := ba.caps.RMA.Register(transport.HostMem(mem), transport.Readable|transport.Lasting)
 		own, err := a.facts.Memory.Alloc(len(mem))
 		if err != nil {
 			t.Fatal(err)

@@ -18,12 +18,12 @@ type slab struct {
 	region region
 }
 
-func (g *registry) slab(count, size int) (s slab, err error) {
+func (g *registry) slab(count, size, rights int) (s slab, err error) {
 	s = slab{mem: pages(count * size), size: size, count: count}
 	if s.mem == nil {
 		return slab{}, fmt.Errorf("mapping %d KiB: out of memory", count*size>>10)
 	}
-	if s.region, err = g.dev.register(addressOf(s.mem), len(s.mem), localWrite); err != nil {
+	if s.region, err = g.dev.register(addressOf(s.mem), len(s.mem), rights); err != nil {
 		unmap(s.mem)
 		return slab{}, fmt.Errorf("registering %d KiB: %w", len(s.mem)>>10, err)
 	}

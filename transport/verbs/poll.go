@@ -63,6 +63,9 @@ func (d *Device) Counters() Counters {
 	return c
 }
 
+// SoftInject has the software HCA do what softdevices/softhca/README.md lists; other devices cannot.
+func (d *Device) SoftInject(what string) error { return d.hca.inject(what) }
+
 // SoftCounter is one of the software HCA's own (softdevices/softhca/README.md); other devices have none.
 func (d *Device) SoftCounter(name string) (uint64, error) { return d.hca.counter(name) }
 
@@ -265,6 +268,7 @@ func (d *Device) takeNotices() {
 	for _, s := range lost {
 		d.fail(s, s.err, false)
 	}
+	d.registered()
 	if d.tails.lookAt.Swap(false) {
 		d.lookAfterTails()
 	}

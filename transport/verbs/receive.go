@@ -55,7 +55,7 @@ func (q *receiveQueue) open(h *hca, n, most int) error {
 	if mem == nil {
 		return fmt.Errorf("mapping %d KiB: %w", most*slotSize>>10, errNoRoom)
 	}
-	r, err := h.register(addressOf(mem), n*slotSize, localWrite)
+	r, err := h.register(addressOf(mem), n*slotSize, localWrite|relaxed)
 	if err != nil {
 		unmap(mem)
 		return fmt.Errorf("registering %d KiB: %w", n*slotSize>>10, err)
@@ -106,7 +106,7 @@ func (d *Device) moreReceives() {
 	d.mu.Unlock()
 	for g.known < min(want, g.most) {
 		upTo := min(2*g.known, g.most)
-		r, err := d.hca.register(addressOf(q.mem[g.known*slotSize:]), (upTo-g.known)*slotSize, localWrite)
+		r, err := d.hca.register(addressOf(q.mem[g.known*slotSize:]), (upTo-g.known)*slotSize, localWrite|relaxed)
 		if err != nil {
 			d.opt.Log("receive buffers stay few, so that messages of many peers wait for each other", "buffers", g.known,
 				"peers", want/2, "error", explainMemlock(err))
@@ -117,9 +117,8 @@ func (d *Device) moreReceives() {
 		g.known = upTo
 		d.mu.Lock()
 		d.parts = append(d.parts, receivePart{upTo, r.lkey})
-		d.notices.Store(true)
 		d.mu.Unlock()
-		d.wakeSleepers()
+		d.tellNotice()
 	}
 }
 

@@ -25,8 +25,9 @@ type registrations struct {
 	advertised map[uint32]*registration   // those that a peer may use, by key
 	lasting    map[cacheKey]*registration // those of Lasting, once each
 	spare      []*registration
-	cache      registrationCache // nil: a registration ends with its operation
-	failed     bool              // a registration has failed, which has been logged
+	ready      map[cacheKey][]*registration // what prepare has made, until register takes it
+	cache      registrationCache            // nil: a registration ends with its operation
+	failed     bool                         // a registration has failed, which has been logged
 }
 
 // registry is the memory that the device may use: slabs, allocations, registrations of ordinary memory. It decides with
@@ -38,9 +39,13 @@ type registry struct {
 	stats  *Counters
 	allocs allocations
 	regs   registrations
+	later  registrar
 }
 
-var errKind = errors.New("the device reaches host memory only")
+var (
+	errKind      = errors.New("the device reaches host memory only")
+	errTakesLong = errors.New("a goroutine registers it")
+)
 
 // useCache keeps up to n registrations of ordinary memory from now on.
 func (g *registry) useCache(n int) {
@@ -51,15 +56,22 @@ func (g *registry) useCache(n int) {
 		g.opt.Log("no registrations are kept: this version of Go does not say what its heap is", "go", runtime.Version())
 		return
 	}
-	g.regs.cache = newIdentityCache(g.dev, n)
+	g.regs.cache = newIdentityCache(g.dev, &g.later, n)
 }
 
 // rights are what the device is told for an access of the peer.
+//
+// Relaxed ordering lets writes of the device overtake each other on their way to memory. That is right where no rank
+// looks at the bytes before a completion, which overtakes nothing: buffers of messages and of READs, and the slabs of
+// receive and send buffers. It is wrong where peers write: a rank polls the memory of a window, and a WRITE that its
+// peer has flushed must be seen before the next one. Atomics likewise: so the slab of their results is not relaxed.
 func (g *registry) rights(access transport.Access) (rights int) {
 	if access&transport.Readable != 0 {
 		rights |= remoteRead
 	}
-	if access&transport.Writable != 0 {
+	if access&transport.Writable == 0 {
+		rights |= relaxed
+	} else {
 		rights |= localWrite | remoteWrite // the device insists on the first for the second
 		if g.port.caps.atomics {
 			rights |= remoteAtomic
@@ -71,10 +83,26 @@ func (g *registry) rights(access transport.Access) (rights int) {
 // makeRegion registers memory that stays where it is. The cache makes room for it if need be.
 func (g *registry) makeRegion(addr uint64, bytes, rights int) (region, error) {
 	r, err := g.dev.register(addr, bytes, rights)
-	if err != nil && g.regs.cache != nil && g.regs.cache.shrink() {
+	if err != nil && g.makeRoom() {
 		return g.dev.register(addr, bytes, rights)
 	}
 	return r, err
+}
+
+// makeRoom ends the registrations that no operation needs. It reports whether there were any. Any goroutine may call
+// it.
+func (g *registry) makeRoom() bool {
+	some := g.regs.cache != nil && g.regs.cache.shrink()
+	return g.later.settle() || some
+}
+
+// isLong reports whether a goroutine is to register mem: it is long, and not registered for as long as it lives.
+func (g *registry) isLong(mem transport.Mem) bool {
+	if mem.Len <= registerAtOnce || mem.Kind != transport.Host {
+		return false
+	}
+	_, known := g.allocs.find(mem)
+	return !known
 }
 
 // usable is what the device needs to know to use mem for one operation: the region, and a registration that is to end
@@ -128,7 +156,14 @@ func (g *registry) registerLasting(mem transport.Mem, rights int) (*registration
 }
 
 func (g *registry) registerNew(mem transport.Mem, rights int) (*registration, error) {
-	r := &g.regs
+	x := g.regs.pinned(mem)
+	var err error
+	x.region, err = g.makeRegion(mem.Number(), mem.Len, rights)
+	return g.made(x, mem, err)
+}
+
+// pinned is a record for the registration of mem, which is pinned.
+func (r *registrations) pinned(mem transport.Mem) *registration {
 	var x *registration
 	if n := len(r.spare); n > 0 {
 		x = r.spare[n-1]
@@ -137,19 +172,63 @@ func (g *registry) registerNew(mem transport.Mem, rights int) (*registration, er
 		x = new(registration)
 	}
 	x.pin.Pin(mem.Addr)
-	var err error
-	if x.region, err = g.makeRegion(mem.Number(), mem.Len, rights); err != nil {
-		x.pin.Unpin()
-		r.spare = append(r.spare, x)
-		if !r.failed {
-			r.failed = true
-			g.opt.Log("a message is copied because its memory could not be registered; further ones may be, which is not logged",
-				"bytes", mem.Len, "error", explainMemlock(err))
-		}
-		return nil, err
+	return x
+}
+
+// made is called when mem has been registered, or not: then it is unpinned, and err is returned.
+func (g *registry) made(x *registration, mem transport.Mem, err error) (*registration, error) {
+	if err == nil {
+		g.stats.Registered++
+		return x, nil
 	}
-	g.stats.Registered++
-	return x, nil
+	x.pin.Unpin()
+	g.regs.spare = append(g.regs.spare, x)
+	if !g.regs.failed && !errors.Is(err, errClosed) {
+		g.regs.failed = true
+		g.opt.Log("a message is copied because its memory could not be registered; further ones may be, which is not logged",
+			"bytes", mem.Len, "error", explainMemlock(err))
+	}
+	return nil, err
+}
+
+// registerLater has a goroutine register mem. A Poll calls then with what has come of it.
+func (g *registry) registerLater(mem transport.Mem, rights int, then func(x *registration, err error)) {
+	g.later.start(&registerJob{x: g.regs.pinned(mem), mem: mem, rights: rights, then: then})
+}
+
+// registered goes on with what goroutines have registered.
+func (g *registry) registered() {
+	for _, j := range g.later.done() {
+		x, err := g.made(j.x, j.mem, j.err)
+		if err == nil && g.regs.cache != nil {
+			g.regs.cache.keep(x, j.mem, j.rights)
+		}
+		j.then(x, err)
+	}
+}
+
+// kept returns the registration of mem that the cache has, if there is one, for one more operation.
+func (g *registry) kept(mem transport.Mem, rights int) *registration {
+	if g.regs.cache == nil {
+		return nil
+	}
+	return g.regs.cache.take(mem, rights)
+}
+
+// prepared is register of long memory: of what prepare has made, or the cache has.
+func (g *registry) prepared(mem transport.Mem, rights int) (*registration, error) {
+	key := keyOf(mem, rights)
+	if list := g.regs.ready[key]; len(list) > 0 {
+		x := list[0]
+		if g.regs.ready[key] = list[1:]; len(list) == 1 {
+			delete(g.regs.ready, key)
+		}
+		return x, nil
+	}
+	if x := g.kept(mem, rights); x != nil {
+		return x, nil
+	}
+	return nil, errTakesLong
 }
 
 // deregister ends a registration, or the use of one that the cache has. The device has no request left that names the
@@ -159,7 +238,7 @@ func (g *registry) deregister(x *registration) {
 		g.regs.cache.give(x)
 		return
 	}
-	g.dev.deregister(x.region)
+	g.later.end(x.region)
 	x.pin.Unpin()
 	*x = registration{pin: x.pin}
 	g.regs.spare = append(g.regs.spare, x)
@@ -174,8 +253,8 @@ func (r *registrations) advertise(x *registration) {
 	x.advertised++
 }
 
-// revoke ends one advertisement. unsure: peers may still use the memory, so that its key must not live on.
-func (g *registry) revoke(key uint32, unsure bool) {
+// revoke ends one advertisement.
+func (g *registry) revoke(key uint32) {
 	x := g.regs.advertised[key]
 	if x == nil {
 		return
@@ -189,10 +268,6 @@ func (g *registry) revoke(key uint32, unsure bool) {
 	if x.lasting {
 		delete(g.regs.lasting, x.key)
 	}
-	if x.uses > 0 && unsure {
-		g.regs.cache.forget(x)
-		return
-	}
 	g.deregister(x)
 }
 
@@ -204,7 +279,15 @@ func (r *registrations) drop(h *hca) {
 			x.pin.Unpin()
 		}
 	}
-	r.advertised, r.lasting = nil, nil
+	for _, list := range r.ready {
+		for _, x := range list {
+			if !x.kept {
+				h.deregister(x.region)
+				x.pin.Unpin()
+			}
+		}
+	}
+	r.advertised, r.lasting, r.ready = nil, nil, nil
 	if r.cache != nil {
 		r.cache.drop()
 	}

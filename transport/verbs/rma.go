@@ -22,7 +22,8 @@ type rmaOp struct {
 	left          int    // bytes that are not posted yet
 	parts         int    // requests that the device has
 	lkey, rkey    uint32
-	reg           *registration // nil: the memory is registered for as long as it lives, or copied
+	reg           *registration // nil: the memory is registered for as long as it lives, or in pieces, or copied
+	pieces        *pieces       // nil: the memory is not registered in pieces
 	mem           transport.Mem // is copied: a READ's in the end, a WRITE's with the request; else zero
 	buffer        int32         // of sendPool.send, which is moved in place of mem; negative: none
 	inline        bool          // the request carries mem
@@ -30,7 +31,7 @@ type rmaOp struct {
 	note          uint32
 	result        int32 // of an atomic: number in rmaPool.results, whose owner is the device until then; else negative
 	err           error
-	waits         bool // in rmaPool.waitingRMA
+	waits         bool // in rmaPool.waitingRMA: bytes are left that no request moves
 	next          *rmaOp
 }
 
@@ -38,7 +39,7 @@ type rmaOp struct {
 type rmaPool struct {
 	spareRMA   *rmaOp   // records, linked by next
 	usedRMA    int      // records of operations that are not over
-	waitingRMA []*rmaOp // that have something to post, and found no room
+	waitingRMA []*rmaOp // that have something to post, and found no room, or memory that is not registered yet
 	results    atomicResults
 }
 
@@ -57,10 +58,13 @@ func (l *link) register(mem transport.Mem, access transport.Access) (addr, key u
 		return mem.Number(), uint64(r.rkey), err == nil
 	}
 	register := d.register
-	if lasting {
+	switch {
+	case lasting:
 		register = d.registerLasting
-	} else if mem.Len < d.opt.RegisterFrom {
+	case mem.Len < d.opt.RegisterFrom:
 		return 0, 0, false
+	case mem.Len > registerAtOnce:
+		register = d.prepared
 	}
 	x, err := register(mem, d.rights(access))
 	if err != nil {
@@ -70,10 +74,31 @@ func (l *link) register(mem transport.Mem, access transport.Access) (addr, key u
 	return mem.Number(), uint64(x.region.rkey), true
 }
 
-func (l *link) deregister(_, key uint64) { l.s.d.revoke(uint32(key), l.s.failed) }
+// prepare is transport.RMA's. It reports whether a registration has begun.
+func (l *link) prepare(mem transport.Mem, access transport.Access, cookie uint64) bool {
+	d := l.s.d
+	if l.s.failed || d.closed.Load() || mem.Len < d.opt.RegisterFrom || !d.isLong(mem) {
+		return false
+	}
+	rights := d.rights(access)
+	d.registerLater(mem, rights, func(x *registration, err error) {
+		if err == nil {
+			key := keyOf(mem, rights)
+			if d.regs.ready == nil {
+				d.regs.ready = map[cacheKey][]*registration{}
+			}
+			d.regs.ready[key] = append(d.regs.ready[key], x)
+		}
+		d.events = append(d.events, transport.Packet{Event: transport.RMADone, Peer: int32(l.s.peer), Cookie: cookie,
+			Err: err})
+	})
+	return true
+}
+
+func (l *link) deregister(_, key uint64) { l.s.d.revoke(uint32(key)) }
 
 func (l *link) get(dst transport.Mem, addr, key, cookie uint64) (transport.State, error) {
-	return l.s.move(opRead, localWrite, dst, addr, key, cookie)
+	return l.s.move(opRead, localWrite|relaxed, dst, addr, key, cookie)
 }
 
 func (l *link) put(src transport.Mem, addr, key, cookie uint64) (transport.State, error) {
@@ -133,6 +158,10 @@ func (s *session) begin(opcode uint16, rights int, mem transport.Mem,
 			s.refuse()
 			return nil, transport.Full, nil
 		}
+		return g, 0, nil
+	}
+	if d.isLong(mem) {
+		g.pieces = newPieces(mem, rights)
 		return g, 0, nil
 	}
 	r, x, err := d.usable(mem, rights)
@@ -204,6 +233,11 @@ func (g *rmaOp) advance(d *Device) {
 	piece := min(pieceMax, d.at.maxLength)
 	for g.left > 0 && g.err == nil && !s.failed && s.room(1) {
 		n := min(g.left, piece)
+		if g.pieces != nil {
+			if n = g.registeredPart(d, n); n == 0 {
+				break
+			}
+		}
 		d.one[0] = op{qp: s.qp, opcode: g.opcode, flags: signaled, local: g.local, remote: g.remote, length: uint32(n),
 			lkey: g.lkey, rkey: g.rkey}
 		if g.inline {
@@ -241,15 +275,23 @@ func (g *rmaOp) partDone(d *Device, err error) {
 	if err != nil && g.err == nil {
 		g.err = fmt.Errorf("verbs: moving memory of rank %d: %w", g.s.peer, err)
 	}
-	if g.parts == 0 && (g.left == 0 || g.err != nil) && !g.waits {
+	if g.over() && !g.waits {
 		g.end(d)
 	}
+}
+
+// over reports whether neither the device nor a goroutine is at the memory, and nothing more is to be done.
+func (g *rmaOp) over() bool {
+	return g.parts == 0 && (g.left == 0 || g.err != nil) && (g.pieces == nil || g.pieces.missing == 0)
 }
 
 // end gives the memory back to its owner, by RMADone.
 func (g *rmaOp) end(d *Device) {
 	if g.reg != nil {
 		d.deregister(g.reg)
+	}
+	if g.pieces != nil {
+		g.pieces.end(d)
 	}
 	if g.buffer >= 0 {
 		if g.opcode == opRead && g.err == nil {
@@ -268,19 +310,23 @@ func (g *rmaOp) end(d *Device) {
 	d.freeRMA(g)
 }
 
-// advanceWaiting posts what had no room, and ends what belongs to failed sessions.
+// advanceWaiting posts what had no room, or was not registered, and ends what belongs to failed sessions. A device that
+// is closed has no queue pairs.
 func (d *Device) advanceWaiting() {
 	waiting := d.waitingRMA
 	d.waitingRMA = d.waitingRMA[:0]
 	for _, g := range waiting {
 		g.waits = false
 		switch {
-		case g.err != nil || g.s.failed:
+		case g.err != nil || g.s.failed || d.closed.Load():
 			g.left = 0
 			if g.err == nil {
 				g.err = g.s.why
 			}
-			if g.parts == 0 {
+			if g.err == nil {
+				g.err = errClosed
+			}
+			if g.over() {
 				g.end(d)
 			}
 		default:

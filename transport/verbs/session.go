@@ -114,7 +114,7 @@ func (q *queuePairs) destroy() {
 // peers are the sessions of a device.
 type peers struct {
 	table   atomic.Pointer[table] // Poll reads it without mu
-	notices atomic.Bool           // lost or parts is not empty
+	notices atomic.Bool           // lost or parts is not empty, or goroutines have registered something
 
 	mu       sync.Mutex // guards what follows; taken when connections come and go
 	sessions map[int]*session
@@ -319,6 +319,11 @@ func (d *Device) abort(s *session, err error, notifyPeer bool) {
 	}
 	s.state, s.err = stateFailed, err
 	d.lost = append(d.lost, s)
+	d.tellNotice()
+}
+
+// tellNotice has Poll look at what a goroutine has done.
+func (d *Device) tellNotice() {
 	d.notices.Store(true)
 	d.wakeSleepers()
 }

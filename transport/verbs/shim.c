@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 // The functions of libibverbs that are symbols; all others are inline and go through the device's own tables. They must
 // not be defined here by their real names: providers would find ours.
@@ -53,8 +54,11 @@ FUNCTIONS(DECLARE, )
 #undef DECLARE
 
 static int (*v_query_port)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *);
+static struct ibv_mr *(*v_reg_mr_iova2)(struct ibv_pd *, void *, size_t, uint64_t, unsigned); // of rdma-core 28
 static struct ibv_mr *(*v_reg_dmabuf_mr)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int); // of rdma-core 34
 static int (*v_query_gid_ex)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t);
+
+enum { HUGE_PAGE = 2 << 20, RELAXED_ORDERING = 1 << 20 }; // IBV_ACCESS_RELAXED_ORDERING, of rdma-core 28
 
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static void *library;
@@ -103,6 +107,7 @@ static int resolve(void *lib, char *err)
 #undef FIND
 	v_query_port = (int (*)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *))dlsym(lib, "ibv_query_port");
 	v_query_gid_ex = (int (*)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t))dlsym(lib, "_ibv_query_gid_ex");
+	v_reg_mr_iova2 = (struct ibv_mr * (*)(struct ibv_pd *, void *, size_t, uint64_t, unsigned)) dlsym(lib, "ibv_reg_mr_iova2");
 	v_reg_dmabuf_mr = (struct ibv_mr * (*)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int)) dlsym(lib, "ibv_reg_dmabuf_mr");
 	return 0;
 }
@@ -380,8 +385,19 @@ void vb_close(struct vb_ctx *c)
 
 void *vb_pages(size_t bytes)
 {
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return p == MAP_FAILED ? NULL : p;
+	size_t spare = bytes < HUGE_PAGE ? 0 : HUGE_PAGE; // a huge page begins at a multiple of its size
+	char *p = mmap(NULL, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED || !spare)
+		return p == MAP_FAILED ? NULL : p;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+	size_t before = -(uintptr_t)p % HUGE_PAGE;
+	if (before)
+		munmap(p, before);
+	munmap(p + before + whole, spare - before);
+	// Registered memory is all there anyway. The device needs one translation for a huge page in place of 512. A kernel
+	// without huge pages refuses, which does no harm.
+	madvise(p + before, bytes, MADV_HUGEPAGE);
+	return p + before;
 }
 
 void vb_unpages(void *mem, size_t bytes) { munmap(mem, bytes); }
@@ -406,6 +422,9 @@ static void *registered(struct ibv_mr *mr, uint32_t *lkey, uint32_t *rkey, int *
 void *vb_register(struct vb_ctx *c, uint64_t addr, uint64_t bytes, int access, uint32_t *lkey, uint32_t *rkey, int *no)
 {
 	errno = 0;
+	if (access & VB_RELAXED && v_reg_mr_iova2) // which leaves out what the kernel does not know; ibv_reg_mr does not
+		return registered(v_reg_mr_iova2(c->pd, (void *)(uintptr_t)addr, bytes, addr, access_of(access) | RELAXED_ORDERING),
+				  lkey, rkey, no);
 	return registered(v_reg_mr(c->pd, (void *)(uintptr_t)addr, bytes, access_of(access)), lkey, rkey, no);
 }
 

@@ -103,7 +103,7 @@ struct vb_wc {
 	uint32_t flags; // enum vb_wc_flags
 };
 
-enum vb_access { VB_LOCAL_WRITE = 1, VB_REMOTE_WRITE = 2, VB_REMOTE_READ = 4, VB_REMOTE_ATOMIC = 8 };
+enum vb_access { VB_LOCAL_WRITE = 1, VB_REMOTE_WRITE = 2, VB_REMOTE_READ = 4, VB_REMOTE_ATOMIC = 8, VB_RELAXED = 16 };
 
 struct vb_event {
 	uint32_t type; // enum ibv_event_type

@@ -29,8 +29,7 @@ func (d *Device) watchTails() {
 			continue
 		}
 		d.tails.lookAt.Store(true)
-		d.notices.Store(true)
-		d.wakeSleepers()
+		d.tellNotice()
 	}
 }
 
