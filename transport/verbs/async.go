@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/internal/topology"
 )
@@ -34,32 +31,19 @@ const (
 )
 
 // watchDevice starts the goroutine that takes the device's events: what it says apart from completions.
-func (d *Device) watchDevice() error {
-	fd, err := unix.FcntlInt(uintptr(d.hca.async()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("a second descriptor for the device's events: %w", err)
+func (d *Device) watchDevice() (err error) {
+	d.eventFile, err = d.watch(d.hca.async(), "gorun-verbs-events", d.takeEvents)
+	return err
+}
+
+func (d *Device) takeEvents() {
+	for {
+		kind, of, ok := d.hca.event()
+		if !ok {
+			return
+		}
+		d.happened(kind, of)
 	}
-	unix.SetNonblock(fd, true)
-	file := os.NewFile(uintptr(fd), "gorun-verbs-events")
-	raw, err := file.SyscallConn()
-	if err != nil {
-		file.Close()
-		return fmt.Errorf("waiting for the device's events: %w", err)
-	}
-	d.wg.Go(func() {
-		defer file.Close()
-		raw.Read(func(uintptr) bool {
-			for {
-				kind, of, ok := d.hca.event()
-				if !ok {
-					return d.ctx.Err() != nil
-				}
-				d.happened(kind, of)
-			}
-		})
-	})
-	d.eventFile = file
-	return nil
 }
 
 // happened takes one event, of a queue pair or a port if it is of one.
