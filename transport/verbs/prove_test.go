@@ -337,6 +337,101 @@ func TestProofIsCutOff(t *testing.T) {
 	}
 }
 
+// heldProof returns the session of e with a peer, when the path to the peer is proved.
+func (e *end) heldProof(peer int) (s *session) {
+	e.t.Helper()
+	for limit := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		s = e.sessions[peer]
+		ok := s != nil && (s.state == stateOpen || s.state == stateKnown && s.proof.answered)
+		e.mu.Unlock()
+		if ok {
+			return s
+		}
+		if time.Now().After(limit) {
+			e.t.Fatalf("rank %d does not prove the path to rank %d", e.rank, peer)
+		}
+	}
+}
+
+// A rank gives up while the peer's ready is on its way. If the peer has not opened the session, another transport takes
+// the pair at both ends; if it has, which only the lower rank does first, each end counts the other as failed.
+func TestGivesUpBetweenReadies(t *testing.T) {
+	needSoft(t)
+	t.Setenv("SOFTHCA_RETRY_SCALE", "3") // 0.4 s until the second time
+	for rank := range 2 {
+		for what, giveUp := range map[string]func(e *end, s *session){
+			"its time is over": func(e *end, s *session) { e.giveUp(s, errors.New("the test says so")) },
+			"its device fails": func(e *end, _ *session) { e.happened(eventDeviceFatal, 0) },
+		} {
+			t.Run(fmt.Sprintf("rank %d, %s", rank, what), func(t *testing.T) {
+				watchdog(t)
+				e, peer := newEnd(t, rank, 2), newEnd(t, 1-rank, 2)
+				peer.injected("lose") // its WRITE, which comes the second time
+				result := make(chan error, 1)
+				go func() {
+					_, err := e.Connect(t.Context(), peer.rank, peer.Address())
+					result <- err
+				}()
+				s := e.heldProof(peer.rank)
+				e.control.mu.Lock() // it hears nothing more
+				peer.heldProof(rank)
+				done := make(chan bool)
+				go func() {
+					giveUp(e, s)
+					close(done)
+				}()
+				for held := 0; held < 10; time.Sleep(time.Millisecond) { // until it waits to say so
+					if held++; e.mu.TryLock() {
+						e.mu.Unlock()
+						held = 0
+					}
+				}
+				e.control.mu.Unlock()
+				<-done
+				if rank == 0 {
+					if err := <-result; !errors.Is(err, transport.ErrUnavailable) {
+						t.Errorf("it says %v", err)
+					}
+					refused(t, peer, e)
+					e.noPackets()
+					peer.noPackets()
+					return
+				}
+				if err := <-result; !errors.Is(err, transport.ErrPeerGone) {
+					t.Errorf("it says %v", err)
+				}
+				e.down(peer.rank)
+				peer.down(rank)
+			})
+		}
+	}
+}
+
+// The higher rank gives up after its ready, and the lower one has not decided: the session opens at neither end.
+func TestGivesUpBeforeTheDecision(t *testing.T) {
+	needSoft(t)
+	watchdog(t)
+	t.Setenv("SOFTHCA_RETRY_SCALE", "100")
+	low, high := newEnd(t, 0, 2), newEnd(t, 1, 2)
+	low.injected("lose") // its WRITE is not repeated soon
+	result := make(chan error, 1)
+	go func() {
+		_, err := high.Connect(t.Context(), 0, low.Address())
+		result <- err
+	}()
+	high.giveUp(high.heldProof(0), errors.New("the test says so"))
+	if err := <-result; !errors.Is(err, transport.ErrUnavailable) || !strings.Contains(err.Error(), "the test says so") {
+		t.Errorf("it says %v", err)
+	}
+	refused(t, low, high)
+	refused(t, high, low)
+	low.noPackets()
+	high.noPackets()
+	low.noProofs(1)
+	high.noProofs(1)
+}
+
 // A peer that says what is wrong, or nothing more: neither hangs this rank longer than it wants to wait.
 func TestHostileProof(t *testing.T) {
 	needSoft(t)

@@ -19,9 +19,10 @@ import (
 // session is the connection with one peer.
 //
 // The rank that connects first makes a queue pair, and the other when it gets the hello. Each side says hello once,
-// connects its queue pair when it has the other's hello, and says known; then the other proves its path (prove.go) and
-// says ready. Who has proved its path and has the other's ready may send. So it does not matter which begins, nor
-// whether both do, and the first message finds a receiver that is ready.
+// connects its queue pair when it has the other's hello, and says known; then the other proves its path (prove.go). The
+// higher rank says ready when its path is proved. The lower rank decides: when its own path is proved too, it says ready
+// and may send. The higher rank may send when it has that ready. So it does not matter which begins, nor whether both
+// do, and the first message finds a receiver that is ready.
 type session struct {
 	d     *Device
 	peer  int
@@ -57,7 +58,7 @@ type queuePairs struct {
 type handshake struct {
 	state    state
 	err      error         // why it failed
-	everOpen bool          // the state has been open
+	everOpen bool          // the state has been open, here or at the peer
 	opened   chan struct{} // closed when the state is open or failed
 }
 
@@ -86,9 +87,10 @@ type ending struct {
 type state uint8
 
 const (
-	stateMade  state = iota // hello is said
-	stateKnown              // the peer's hello is here and the queue pair connected; known is said
-	stateOpen               // the paths are proved
+	stateMade      state = iota // hello is said
+	stateKnown                  // the peer's hello is here and the queue pair connected; known is said
+	stateUndecided              // this rank has given up after its ready, and the lower rank is to say whether it has opened
+	stateOpen                   // the paths are proved
 	stateFailed
 )
 
@@ -163,8 +165,10 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	switch {
 	case s.state != stateFailed:
 		return newLink(s), nil
-	case s.everOpen || errors.Is(s.err, transport.ErrPeerGone):
+	case errors.Is(s.err, transport.ErrPeerGone):
 		return nil, fmt.Errorf("verbs: the queue pair with rank %d: %w", peer, s.err)
+	case s.everOpen:
+		return nil, fmt.Errorf("%w: verbs: the queue pair with rank %d: %w", transport.ErrPeerGone, peer, s.err)
 	}
 	return nil, fmt.Errorf("%w: verbs: the queue pair with rank %d: %w", transport.ErrUnavailable, peer, s.err)
 }
@@ -301,22 +305,23 @@ func (p *port) globalTo(h *hello) bool {
 	return p.global || h.serves&needsGRH != 0 && known || known && subnet(p.gid) != subnet(h.gid)
 }
 
-// abort ends a session; tell: the peer does not know. mu is held.
+// abort ends a session; notifyPeer: the peer does not know. mu is held.
 func (d *Device) abort(s *session, err error, notifyPeer bool) {
-	if s.state == stateFailed {
+	if s.state == stateFailed || s.state == stateUndecided {
 		return
 	}
 	if notifyPeer && s.peer != d.opt.Rank {
 		d.control.send(s.peer, tagBroken, []byte(err.Error()))
 	}
-	if s.state != stateOpen {
-		d.dropProof(s)
-		close(s.opened)
-		if !errors.Is(err, transport.ErrPeerGone) {
-			d.opt.Log("verbs does not connect this rank with a peer", "peer", s.peer, "reason", err)
-		}
+	undecided, open := notifyPeer && s.hasVoted(), s.state == stateOpen
+	d.dropProof(s)
+	if s.state, s.err = stateFailed, err; undecided {
+		s.state = stateUndecided
+		return
 	}
-	s.state, s.err = stateFailed, err
+	if !open {
+		s.unopened()
+	}
 	d.lost = append(d.lost, s)
 	d.notices.Store(true)
 	d.wakeSleepers()
@@ -339,8 +344,14 @@ func (d *Device) onBroken(peer int, why []byte) {
 		return
 	}
 	err := fmt.Errorf("its queue pair for this rank: %.300q", why)
-	if s.everOpen {
+	switch {
+	case s.state == stateUndecided:
+		d.decided(s, false)
+		return
+	case s.everOpen:
 		err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	case s.state != stateFailed && peer > d.opt.Rank: // it may wait to hear that this rank has not opened the session
+		d.control.send(peer, tagBroken, []byte(err.Error()))
 	}
 	d.abort(s, err, false)
 }
@@ -349,7 +360,33 @@ func (d *Device) onBroken(peer int, why []byte) {
 func (d *Device) onGone(peer int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.sessions[peer]; s != nil {
+	switch s := d.sessions[peer]; {
+	case s == nil:
+	case s.state == stateUndecided:
+		d.decided(s, true)
+	default:
 		d.abort(s, err, false)
 	}
+}
+
+// unopened ends the wait for a session that has failed. mu is held.
+func (s *session) unopened() {
+	close(s.opened)
+	if !s.everOpen && !errors.Is(s.err, transport.ErrPeerGone) {
+		s.d.opt.Log("verbs does not connect this rank with a peer", "peer", s.peer, "reason", s.err)
+	}
+}
+
+// hasVoted reports whether this rank has left it to the peer whether the session opens. mu is held.
+func (s *session) hasVoted() bool {
+	return s.state == stateKnown && s.proof.answered && s.peer < s.d.opt.Rank
+}
+
+// decided ends a session that this rank has given up; open: the peer has opened it, or may have. mu is held.
+func (d *Device) decided(s *session, open bool) {
+	s.state, s.everOpen = stateFailed, open
+	s.unopened()
+	d.lost = append(d.lost, s)
+	d.notices.Store(true)
+	d.wakeSleepers()
 }
