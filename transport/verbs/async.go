@@ -46,7 +46,7 @@ func (d *Device) takeEvents() {
 	}
 }
 
-// happened takes one event, of a queue pair or a port if it is of one.
+// happened takes one event. of is the owner of the queue pair or the number of the port, if it is of one.
 func (d *Device) happened(kind, of uint32) {
 	switch kind {
 	case eventPortActive, eventLID, eventPKey, eventSM, eventReregister, eventGID:
@@ -59,7 +59,7 @@ func (d *Device) happened(kind, of uint32) {
 	what := fmt.Errorf("the device %s: %s", d.at.device, eventText(kind))
 	switch kind {
 	case eventQPFatal, eventQPRequest, eventQPAccess:
-		if s := d.table.Load().find(of); s != nil {
+		if s := d.table.Load().owner(of); s != nil {
 			d.abort(s, what, true)
 		}
 	case eventCQError, eventDeviceFatal, eventSRQError:

@@ -3,8 +3,11 @@
 package verbs
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -95,5 +98,38 @@ func TestPartitionMoves(t *testing.T) {
 	}
 	if a.Poll(make([]transport.Packet, 1)) > 0 {
 		t.Error("a session has ended")
+	}
+}
+
+// An event of a queue pair that is destroyed before the event is dealt with does not end the session whose queue pair
+// has got its number.
+func TestEventOfADestroyedQueuePair(t *testing.T) {
+	needSoft(t)
+	watchdog(t)
+	a, b := newEnd(t, 0, 3), newEnd(t, 1, 3)
+	old := a.link(b).s
+	a.mu.Lock() // the goroutine that takes the event waits for it
+	a.injected(fmt.Sprintf("qp_fatal:%d", old.qpn))
+	for limit := time.Now().Add(patience); readable(a.hca.async()); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatal("no goroutine takes the event")
+		}
+	}
+	old.destroy()
+	s, err := a.makeSession(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.qpn = old.qpn
+	a.table.Load().put(s, s.qpn)
+	a.mu.Unlock()
+	failed := func(s *session) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return s.state == stateFailed
+	}
+	a.until("a failure", func() bool { return failed(old) || failed(s) })
+	if failed(s) {
+		t.Errorf("the event has ended another session: %v", s.err)
 	}
 }

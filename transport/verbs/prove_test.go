@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -158,7 +159,7 @@ type party struct {
 	down  error
 }
 
-func newParty(t *testing.T, rank, size int, tags string) *party {
+func newParty(t *testing.T, rank, size int, change ...func(*Options)) *party {
 	t.Helper()
 	opt := control(nil)
 	opt.Rank, opt.Size, opt.Job = rank, size, "beside"
@@ -166,7 +167,7 @@ func newParty(t *testing.T, rank, size int, tags string) *party {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &party{verbs: newDevice(t, rank, size, func(o *Options) { o.Tags = tags }), rank: rank, got: map[int32][]int32{}}
+	p := &party{verbs: newDevice(t, rank, size, change...), rank: rank, got: map[int32][]int32{}}
 	if p.Device, err = multi.New(nil, p.verbs, beside); err != nil {
 		t.Fatal(err)
 	}
@@ -232,15 +233,28 @@ func TestDeadPathFallsBack(t *testing.T) {
 				var all [3]*party
 				for rank := range all {
 					way.dig(t, rank)
-					all[rank] = newParty(t, rank, len(all), tags)
+					all[rank] = newParty(t, rank, len(all), func(o *Options) { o.Tags = tags })
 				}
-				fallsBack(t, all[:], way.name == "none")
+				exchanged(t, all[:])
+				for _, p := range all {
+					for _, peer := range all {
+						want := "verbs"
+						if way.name != "none" && p.rank < 2 && peer.rank < 2 {
+							want = "tcp"
+						}
+						if via := p.Facts().Via(peer.rank); peer != p && via != want {
+							t.Errorf("rank %d reaches rank %d by %s, want %s", p.rank, peer.rank, via, want)
+						}
+					}
+				}
 			})
 		}
 	}
 }
 
-func fallsBack(t *testing.T, all []*party, alive bool) {
+// exchanged has all send to each other at once, and checks that each message comes once and in order.
+func exchanged(t *testing.T, all []*party) {
+	t.Helper()
 	errs := make(chan error, len(all)*len(all))
 	for _, p := range all {
 		for _, to := range all {
@@ -260,20 +274,48 @@ func fallsBack(t *testing.T, all []*party, alive bool) {
 			if peer == p {
 				continue
 			}
-			want := "verbs"
-			if !alive && p.rank < 2 && peer.rank < 2 {
-				want = "tcp"
-			}
-			if via := p.Facts().Via(peer.rank); via != want {
-				t.Errorf("rank %d reaches rank %d by %s, want %s", p.rank, peer.rank, via, want)
-			}
 			tags := p.got[int32(peer.rank)]
+			if via, back := p.Facts().Via(peer.rank), peer.Facts().Via(p.rank); via != back {
+				t.Errorf("ranks %d and %d use %s and %s", p.rank, peer.rank, via, back)
+			}
 			for i, tag := range tags {
 				if int(tag) != i || len(tags) != partyMessages {
 					t.Fatalf("rank %d has %v from rank %d", p.rank, tags, peer.rank)
 				}
 			}
 		}
+	}
+}
+
+// A device with fewer queue pairs than the rank has peers: those for which there is none use tcp, at both ends, and the
+// log names them.
+func TestFewQueuePairs(t *testing.T) {
+	needSoft(t)
+	for pairs, want := range map[int]int{1: 0, 2: 1} { // a proof takes one too
+		t.Run(fmt.Sprint(pairs), func(t *testing.T) {
+			watchdog(t)
+			var log notes
+			t.Setenv("SOFTHCA_MAX_QP", fmt.Sprint(pairs))
+			all := []*party{newParty(t, 0, 4, log.option)}
+			os.Unsetenv("SOFTHCA_MAX_QP")
+			for rank := 1; rank < 4; rank++ {
+				all = append(all, newParty(t, rank, 4))
+			}
+			exchanged(t, all)
+			byVerbs := 0
+			for peer := 1; peer < 4; peer++ {
+				said := log.with(fmt.Sprintf("verbs does not connect this rank with a peer peer %d reason making it here: ", peer))
+				switch via := all[0].Facts().Via(peer); {
+				case via == "verbs":
+					byVerbs++
+				case len(said) != 1 || !strings.Contains(said[0], "annot allocate memory"):
+					t.Errorf("rank %d is reached by %s; the log has %q", peer, via, said)
+				}
+			}
+			if byVerbs != want {
+				t.Errorf("%d ranks are reached by verbs, want %d", byVerbs, want)
+			}
+		})
 	}
 }
 

@@ -146,11 +146,8 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 		return nil, fmt.Errorf("verbs: the control connection with rank %d: %w", peer, err)
 	}
 	d.mu.Lock()
-	s, err := d.attach(peer)
+	s := d.attach(peer)
 	d.mu.Unlock()
-	if err != nil {
-		return nil, fmt.Errorf("%w: verbs: a queue pair for rank %d: %w", transport.ErrUnavailable, peer, err)
-	}
 	select {
 	case <-s.opened:
 	case <-ctx.Done():
@@ -180,18 +177,18 @@ func (d *Device) makeSession(peer int) (*session, error) {
 	}
 	s := &session{d: d, peer: peer, handshake: handshake{opened: make(chan struct{})},
 		queuePairs: queuePairs{psn: rand.Uint32() >> 8}}
-	most := depth
-	if len(d.table.Load().all) >= cmp.Or(d.opt.deepQueues, deepQueues) {
+	most, owner := depth, len(d.table.Load().all)+1 // see owner
+	if owner > cmp.Or(d.opt.deepQueues, deepQueues) {
 		most = depthOfMany
 	}
 	var deep int
 	var err error
-	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index,
+	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index, owner,
 		min(most+1, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
 	if d.tags.on() {
-		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, d.at.pkey.Index); err != nil {
+		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, d.at.pkey.Index, owner); err != nil {
 			s.destroy()
 			return nil, err
 		}
@@ -202,18 +199,18 @@ func (d *Device) makeSession(peer int) (*session, error) {
 }
 
 // attach returns the session with a peer, and says hello if it is new. mu is held.
-func (d *Device) attach(peer int) (*session, error) {
+func (d *Device) attach(peer int) *session {
 	if s := d.sessions[peer]; s != nil {
-		return s, nil
+		return s
 	}
 	p, err := d.newProof()
 	if err != nil {
-		return nil, err
+		return d.unmade(peer, err)
 	}
 	s, err := d.makeSession(peer)
 	if err != nil {
 		p.probe.destroy()
-		return nil, err
+		return d.unmade(peer, err)
 	}
 	s.proof, d.sessions[peer] = p, s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid,
@@ -227,16 +224,27 @@ func (d *Device) attach(peer int) (*session, error) {
 		h.serves |= needsGRH
 	}
 	d.control.send(peer, tagHello, h.encode())
-	return s, nil
+	return s
+}
+
+// unmade is the session with a peer for which this rank can make no queue pair. It stays so, also when there is room
+// again: this rank may reach the peer by another transport then, and the peer must use the same one. mu is held.
+func (d *Device) unmade(peer int, err error) *session {
+	s := &session{d: d, peer: peer, handshake: handshake{state: stateFailed, opened: make(chan struct{}),
+		err: fmt.Errorf("making it here: %w", err)}}
+	s.failed, s.downReported, s.why = true, true, s.err
+	d.sessions[peer] = s
+	s.unopened()
+	return s
 }
 
 // onHello takes a peer's hello.
 func (d *Device) onHello(peer int, payload []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s, err := d.attach(peer)
-	if err != nil {
-		d.control.send(peer, tagBroken, []byte(err.Error()))
+	s := d.attach(peer)
+	if s.state == stateFailed { // which the peer did not have to hear of while it had no session
+		d.control.send(peer, tagBroken, []byte(s.err.Error()))
 		return
 	}
 	var h hello
@@ -244,12 +252,7 @@ func (d *Device) onHello(peer int, payload []byte) {
 		d.abort(s, err, true)
 		return
 	}
-	switch s.state {
-	case stateMade:
-	case stateFailed: // which the peer did not have to hear of while it had no session
-		d.control.send(peer, tagBroken, []byte(s.err.Error()))
-		return
-	default:
+	if s.state != stateMade {
 		return // it says so once
 	}
 	if h.layer != d.at.layer || h.slot != slotSize {
@@ -272,7 +275,7 @@ func (d *Device) onHello(peer int, payload []byte) {
 	s.tagged = h.serves&servesTags != 0
 	s.deviceMatches = s.tagged && d.tags.on()
 	s.theirMost = h.most
-	err = s.join(&h, &r)
+	err := s.join(&h, &r)
 	if err == nil {
 		err = d.joinProof(s, &h, r)
 	}
