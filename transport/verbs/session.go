@@ -177,7 +177,7 @@ func (d *Device) makeSession(peer int) (*session, error) {
 	}
 	s := &session{d: d, peer: peer, handshake: handshake{opened: make(chan struct{})},
 		queuePairs: queuePairs{psn: rand.Uint32() >> 8}}
-	most, owner := depth, len(d.table.Load().all)+1 // see owner
+	most, owner := depth, len(d.table.Load().all)+1 // table.owner finds the session by it
 	if owner > cmp.Or(d.opt.deepQueues, deepQueues) {
 		most = depthOfMany
 	}
