@@ -441,7 +441,7 @@ func TestGivesUpBetweenReadies(t *testing.T) {
 					return
 				}
 				if err := <-result; !errors.Is(err, transport.ErrPeerGone) {
-					t.Errorf("it says %v", err)
+					t.Fatalf("it says %v", err)
 				}
 				e.down(peer.rank)
 				peer.down(rank)
