@@ -196,10 +196,11 @@ func (p *party) talkTo(to *party) error {
 // hear polls until all that the others send is here, and a while longer.
 func (p *party) hear(others int) error {
 	var pkts [16]transport.Packet
-	last := time.Now()
-	for limit := last.Add(patience); time.Since(last) < 20*time.Millisecond; runtime.Gosched() {
+	last, all := time.Now(), 0
+	limit := last.Add(patience)
+	for ; all < others*partyMessages || time.Since(last) < 20*time.Millisecond; runtime.Gosched() {
 		p.Lock()
-		n, all := p.Poll(pkts[:]), 0
+		n := p.Poll(pkts[:])
 		for i := range pkts[:n] {
 			switch pkt := &pkts[i]; pkt.Event {
 			case transport.Arrived, transport.Unmatched:
@@ -209,13 +210,14 @@ func (p *party) hear(others int) error {
 			}
 		}
 		p.Unlock()
+		all = 0
 		for _, tags := range p.got {
 			all += len(tags)
 		}
-		if n > 0 || all < others*partyMessages {
+		if n > 0 {
 			last = time.Now()
 		}
-		if last.After(limit) || p.down != nil {
+		if time.Now().After(limit) || p.down != nil {
 			return fmt.Errorf("rank %d has %d messages of %d: %w", p.rank, all, others*partyMessages, p.down)
 		}
 	}

@@ -41,7 +41,7 @@ func TestLimits(t *testing.T) {
 // A part has passed if its program has ended well and its log is right. Each that has not has a file with its
 // environment, its arguments and all that it has printed. Programs of the folder go before others, also as a job's.
 func TestParts(t *testing.T) {
-	r := folder(t, map[string]string{"gorun": `echo "$GORUN_X"; echo log $3 >&2; exec "$2"`, "true": "exit 3",
+	r := folder(t, map[string]string{"gorun": `echo "$PART_X"; echo log $3 >&2; exec "$2"`, "true": "exit 3",
 		"fine": "exit 0"})
 	if err := os.WriteFile(r.Path("sh"), []byte("no program"), 0o600); err != nil {
 		t.Fatal(err)
@@ -64,13 +64,13 @@ func TestParts(t *testing.T) {
 		{[]string{"sh", "-c", "exit 4"}, nil, "exit status 4: "},
 		{[]string{"there-is-no-such-program"}, nil, "executable file not found"},
 	} {
-		r.Part("part", Command{Limit: time.Minute, Env: []string{"GORUN_X=1"}, Args: c.args, Check: c.check})
+		r.Part("part", Command{Limit: time.Minute, Env: []string{"PART_X=1"}, Args: c.args, Check: c.check})
 		if p := r.Report.Parts[len(r.Report.Parts)-1]; p.Passed != (c.why == "") || !strings.Contains(p.Why, c.why) {
 			t.Errorf("%q: %+v, want %q", c.args, p, c.why)
 		}
 	}
 	kept, err := os.ReadFile(filepath.Join(r.Out, "check-failed-2.txt"))
-	if want := "GORUN_X=1\ngorun -n true x\nexit status 3\n\n1\n\nlog x\n"; err != nil || string(kept) != want {
+	if want := "PART_X=1\ngorun -n true x\nexit status 3\n\n1\n\nlog x\n"; err != nil || string(kept) != want {
 		t.Errorf("%v, %q, want %q", err, kept, want)
 	}
 	if sum := r.Report.Sum(3, 1); strings.Count(sum, "FAILED: part\n") != 4 ||
