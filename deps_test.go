@@ -146,8 +146,8 @@ const graph = `
 	examples/*                    : mpi
 
 	# Tools.
-	internal/tools/gpucheck       : accel, accel/cuda, {golang.org/x/sys}
-	internal/tools/rdmacheck      : transport/verbs, internal/topology
+	internal/tools/gpucheck       : internal/tools/partrun, accel, accel/cuda, {golang.org/x/sys}
+	internal/tools/rdmacheck      : internal/tools/partrun, transport/verbs, internal/topology
 	internal/tools/*, internal/lint, internal/guard:
 `
 

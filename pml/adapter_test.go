@@ -283,11 +283,7 @@ func TestAdapterReads(t *testing.T) {
 		} else {
 			s = d.e[0].Isend(nil, 0, 1, 3, want, Standard)
 		}
-		for _, q := range []*Request{r, s} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(r, s)
 		got := host
 		if i < 6 {
 			got = d.read(1, to)[i:]
@@ -394,11 +390,7 @@ func TestAdapterFar(t *testing.T) {
 		reads := d.nics.count()
 		for range 2 { // the second one's RTS has the key
 			s, r := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard), d.e[1].IrecvDevice(nil, 0, 0, 3, to)
-			for _, q := range []*Request{s, r} {
-				if _, err := d.wait(q); err != nil {
-					t.Fatal(err)
-				}
-			}
+			d.waitAll(s, r)
 			if !bytes.Equal(d.read(1, to), want) {
 				t.Fatal("other bytes")
 			}
@@ -440,11 +432,7 @@ func TestAdapterForgets(t *testing.T) {
 		want := d.bytes(from.Len)
 		d.procs[0].Write(from.Addr, want)
 		s, r := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard), d.e[1].IrecvDevice(nil, 0, 0, 3, to)
-		for _, q := range []*Request{s, r} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(s, r)
 		if !bytes.Equal(d.read(1, to), want) {
 			t.Fatal("other bytes")
 		}
@@ -492,11 +480,7 @@ func TestAdapterFails(t *testing.T) {
 		d.nics.wrong = i&1 == 0
 		d.nics.mu.Unlock()
 		s, r := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard), d.e[1].IrecvDevice(nil, 0, 0, 3, to)
-		for _, q := range []*Request{s, r} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(s, r)
 		if !bytes.Equal(d.read(1, to), want) {
 			t.Fatal("other bytes")
 		}
@@ -535,11 +519,7 @@ func TestAdapterForgetWaits(t *testing.T) {
 	case <-time.After(20 * time.Millisecond): // in which too much could happen
 	}
 	r = d.e[1].IrecvDevice(nil, 0, 0, 3, to)
-	for _, q := range []*Request{s, r} {
-		if _, err := d.wait(q); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.waitAll(s, r)
 	if err := <-over; err != nil {
 		t.Fatal(err)
 	}

@@ -263,11 +263,7 @@ func TestDeviceStreamOfOtherDevice(t *testing.T) {
 		s, r := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard), d.e[1].IrecvDevice(nil, 0, 0, 3, to)
 		time.Sleep(time.Millisecond) // in which too much could happen
 		kernels.Release()
-		for _, q := range []*Request{s, r} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(s, r)
 		if !bytes.Equal(d.read(1, to), want) {
 			t.Errorf("%d bytes were copied before the sender's kernel had written them", size)
 		}
@@ -288,9 +284,14 @@ type deviceVictim struct {
 }
 
 func newDeviceVictim(t *testing.T, o netOptions) *deviceVictim {
+	return newDeviceVictimOn(t, o, acceltest.Options{})
+}
+
+// newDeviceVictimOn is newDeviceVictim on a machine of that kind.
+func newDeviceVictimOn(t *testing.T, o netOptions, m acceltest.Options) *deviceVictim {
 	watchdog(t)
 	shrinkStaging(t)
-	v := &deviceVictim{t: t, machine: acceltest.New(acceltest.Options{})}
+	v := &deviceVictim{t: t, machine: acceltest.New(m)}
 	v.p = v.machine.Process()
 	o.ranks, o.eagerMax, o.fragMax, o.unexpectedMax = 2, 8<<10, 4<<10, 1<<20
 	v.net = newTestNet(o)
@@ -302,13 +303,39 @@ func newDeviceVictim(t *testing.T, o netOptions) *deviceVictim {
 	return v
 }
 
+// peerSends puts a packet of the peer on its way.
+func (v *deviceVictim) peerSends(h wire.Header, payload []byte) {
+	w := [2]int{1, 0}
+	v.net.wires[w] = append(v.net.wires[w], transport.Packet{Peer: 1, Header: h, Payload: payload})
+}
+
 // gets has the victim get a packet.
 func (v *deviceVictim) gets(h wire.Header) { v.getsWith(h, nil) }
 
 func (v *deviceVictim) getsWith(h wire.Header, payload []byte) {
-	w := [2]int{1, 0}
-	v.net.wires[w] = append(v.net.wires[w], transport.Packet{Peer: 1, Header: h, Payload: payload})
+	v.peerSends(h, payload)
 	v.net.deliver(0, math.MaxInt)
+}
+
+// alloc is device memory of the victim, of n bytes, until free.
+func (v *deviceVictim) alloc(n int64) accel.Memory {
+	v.t.Helper()
+	m, err := v.p.Alloc(0, n)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return m
+}
+
+// free frees device memory, after which nothing of the devices is left. The net is closed.
+func (v *deviceVictim) free(m accel.Memory) {
+	v.t.Helper()
+	if err := v.p.Free(m); err != nil {
+		v.t.Error(err)
+	}
+	if left := v.machine.Left(); left != "" {
+		v.t.Error(left)
+	}
 }
 
 // failed is why the peer has been given up.
@@ -332,10 +359,7 @@ func (v *deviceVictim) number() (id uint64) {
 func TestHostileAsksWhereAgain(t *testing.T) {
 	v := newDeviceVictim(t, netOptions{})
 	v.net.linkAll()
-	m, err := v.p.Alloc(0, 40_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := v.alloc(40_000)
 	v.e.IsendDevice(nil, 0, 1, 3, accel.Buffer{Driver: v.p, Memory: m, Addr: m.Base, Len: 40_000}, Standard)
 	v.net.work(0)
 	id := v.number()
@@ -346,12 +370,7 @@ func TestHostileAsksWhereAgain(t *testing.T) {
 		t.Error("it may ask again")
 	}
 	v.net.close()
-	if err := v.p.Free(m); err != nil {
-		t.Error(err)
-	}
-	if left := v.machine.Left(); left != "" {
-		t.Error(left)
-	}
+	v.free(m)
 }
 
 // A peer that says that it cannot send a message, before this rank could have asked for it, is given up.

@@ -22,29 +22,27 @@ func FuzzDeviceHostile(f *testing.F) {
 		f.Add(randomBytes(seed, 100+int(seed)*4))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h := &deviceAttack{t: t, fuzzInput: fuzzInput{data[:min(len(data), 2000)]}}
-		h.run()
+		h := &deviceAttack{fuzzInput: fuzzInput{data[:min(len(data), 2000)]}}
+		h.run(t)
 	})
 }
 
 type deviceAttack struct {
 	fuzzInput
-	t        *testing.T
-	net      *testNet
-	e        *Engine
-	victim   *acceltest.Process
-	m        accel.Memory
+	*deviceVictim
+	m        accel.Memory    // of the victim
 	handle   []byte          // of memory of the attacker
 	pool     *memfile.Memory // the attacker's
 	size     int64
 	requests []*Request
-	free     int64      // from here on the victim's memory is in no buffer
+	used     int64      // from here on the victim's memory is in no buffer
 	outside  [][2]int64 // nor here
 }
 
 const attacked = 3 << 20
 
-func (h *deviceAttack) number() uint64 {
+// anyNumber is perhaps one of a transfer or of memory that is shared.
+func (h *deviceAttack) anyNumber() uint64 {
 	switch h.upTo(4) {
 	case 0:
 		return uint64(h.upTo(5))
@@ -77,41 +75,31 @@ func (h *deviceAttack) length() uint64 {
 
 // buffer is the next n bytes of the victim's memory.
 func (h *deviceAttack) buffer(n int64) accel.Buffer {
-	b := accel.Buffer{Driver: h.victim, Memory: h.m, Addr: h.m.Base + uint64(h.free), Len: n}
-	h.outside = append(h.outside, [2]int64{h.free + n, h.free + n + 64})
-	h.free += n + 64
+	b := accel.Buffer{Driver: h.p, Memory: h.m, Addr: h.m.Base + uint64(h.used), Len: n}
+	h.outside = append(h.outside, [2]int64{h.used + n, h.used + n + 64})
+	h.used += n + 64
 	return b
 }
 
-func (h *deviceAttack) run() {
-	watchdog(h.t)
-	shrinkStaging(h.t)
-	machine := acceltest.New(acceltest.Options{Adapters: true})
-	var err error
-	h.victim = machine.Process()
-	attacker := machine.Process()
+func (h *deviceAttack) run(t *testing.T) {
+	h.deviceVictim = newDeviceVictimOn(t, netOptions{put: true, lends: h.upTo(3) == 0}, acceltest.Options{Adapters: true})
+	attacker := h.machine.Process()
 	theirs, err := attacker.Alloc(0, 64<<10)
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	h.size = theirs.Size
 	if h.handle, _, err = attacker.Export(theirs); err != nil {
-		h.t.Fatal(err)
-	}
-	if h.m, err = h.victim.Alloc(0, attacked); err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if h.pool, err = memfile.Create(50_000, 40_000); err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer h.pool.Close()
+	h.m = h.alloc(attacked)
 	before := randomBytes(1, attacked)
-	h.victim.Write(h.m.Base, before)
-	lends := h.upTo(3) == 0
-	h.net = newTestNet(netOptions{ranks: 2, eagerMax: 8 << 10, fragMax: 4 << 10, unexpectedMax: 1 << 20, put: true,
-		lends: lends})
+	h.p.Write(h.m.Base, before)
 	n := h.net
-	n.hostile = true
 	adapters := h.upTo(2) == 0
 	for _, d := range n.devices {
 		if d.caps.SameHost = !adapters; adapters {
@@ -119,10 +107,7 @@ func (h *deviceAttack) run() {
 		}
 	}
 	n.linkAll()
-	h.e = n.engines[0]
-	send := func(hdr wire.Header, payload []byte) {
-		n.wires[[2]int{1, 0}] = append(n.wires[[2]int{1, 0}], transport.Packet{Peer: 1, Header: hdr, Payload: payload})
-	}
+	send := h.peerSends
 	last := uint64(0)
 	for h.more() && len(h.requests) < 60 {
 		tag := int32(h.upTo(2))
@@ -141,16 +126,16 @@ func (h *deviceAttack) run() {
 		case 7:
 			send(wire.Header{Kind: wire.Eager, Tag: tag}, make([]byte, []int{0, 1, 400, 8000}[h.upTo(4)]))
 		case 8:
-			send(wire.Header{Kind: wire.Data, Tag: int32(h.upTo(4)), Key: h.number(), Addr: h.length()},
+			send(wire.Header{Kind: wire.Data, Tag: int32(h.upTo(4)), Key: h.anyNumber(), Addr: h.length()},
 				make([]byte, []int{0, 1, 300, 512, 4096}[h.upTo(5)]))
 		case 9:
-			send(wire.Header{Kind: []wire.Kind{wire.CTS, wire.Ask}[h.upTo(2)], ID: h.number(), Tag: int32(h.upTo(4)), Key: 1,
+			send(wire.Header{Kind: []wire.Kind{wire.CTS, wire.Ask}[h.upTo(2)], ID: h.anyNumber(), Tag: int32(h.upTo(4)), Key: 1,
 				Addr: h.length(), Len: h.length()}, nil)
 		case 16:
-			send(wire.Header{Kind: wire.Filled, Tag: int32(h.upTo(4)), Key: h.number(), Addr: h.length(),
+			send(wire.Header{Kind: wire.Filled, Tag: int32(h.upTo(4)), Key: h.anyNumber(), Addr: h.length(),
 				Len: h.length()}, nil)
 		case 17: // parts of a message, of which each goes to a place of its own
-			hdr := wire.Header{Kind: wire.Ask, ID: h.number(), Tag: int32(1 + h.upTo(3)), Key: 1, Addr: h.length(),
+			hdr := wire.Header{Kind: wire.Ask, ID: h.anyNumber(), Tag: int32(1 + h.upTo(3)), Key: 1, Addr: h.length(),
 				Len: h.length()}
 			for range 1 + h.upTo(3) {
 				hdr.Ctx = uint32([]uint64{0, 1, 513, uint64(h.upTo(40_000)), math.MaxUint32}[h.upTo(5)])
@@ -160,7 +145,7 @@ func (h *deviceAttack) run() {
 		case 10:
 			send(wire.Header{Kind: []wire.Kind{wire.FIN, wire.Broken, wire.Cancel, wire.CancelReply, wire.PutReq,
 				wire.AskParts}[h.upTo(6)],
-				ID: h.number(), Key: h.number(), Len: uint64(h.upTo(2))}, nil)
+				ID: h.anyNumber(), Key: h.anyNumber(), Len: uint64(h.upTo(2))}, nil)
 		case 11, 12:
 			handle := h.handle
 			switch h.upTo(5) {
@@ -170,13 +155,13 @@ func (h *deviceAttack) run() {
 				handle = make([]byte, h.upTo(80))
 			}
 			id := uint64(h.upTo(25))
-			send(wire.Header{Kind: wire.Handle, Key: h.number(), Tag: int32([]int{0, 1, 1, 1, 2, 3, 3, 99}[h.upTo(8)]), ID: id,
-				Len: []uint64{uint64(h.size), uint64(h.size), h.length()}[h.upTo(3)], Addr: h.length()}, handle)
+			send(wire.Header{Kind: wire.Handle, Key: h.anyNumber(), Tag: int32([]int{0, 1, 1, 1, 2, 3, 3, 99}[h.upTo(8)]),
+				ID: id, Len: []uint64{uint64(h.size), uint64(h.size), h.length()}[h.upTo(3)], Addr: h.length()}, handle)
 		case 13:
-			send(wire.Header{Kind: wire.HandleReq, ID: h.number(), Key: h.number(),
-				Addr: []uint64{0, identity(h.victim)}[h.upTo(2)], Len: uint64(h.upTo(3))}, nil)
+			send(wire.Header{Kind: wire.HandleReq, ID: h.anyNumber(), Key: h.anyNumber(),
+				Addr: []uint64{0, identity(h.p)}[h.upTo(2)], Len: uint64(h.upTo(3))}, nil)
 		case 14:
-			send(wire.Header{Kind: []wire.Kind{wire.Unmap, wire.Unmapped}[h.upTo(2)], ID: h.number()}, nil)
+			send(wire.Header{Kind: []wire.Kind{wire.Unmap, wire.Unmapped}[h.upTo(2)], ID: h.anyNumber()}, nil)
 		case 15:
 			time.Sleep(50 * time.Microsecond)
 			if n.rmaUnderWay() > 0 {
@@ -189,24 +174,19 @@ func (h *deviceAttack) run() {
 	n.close()
 	for i, r := range h.requests {
 		if done, _, _ := r.Test(); !done {
-			h.t.Fatalf("request %d does not end", i)
+			t.Fatalf("request %d does not end", i)
 		}
 	}
-	all := h.victim.Read(h.m.Base, attacked)
-	for _, gap := range append(h.outside, [2]int64{h.free, attacked}) {
+	all := h.p.Read(h.m.Base, attacked)
+	for _, gap := range append(h.outside, [2]int64{h.used, attacked}) {
 		if !bytes.Equal(all[gap[0]:gap[1]], before[gap[0]:gap[1]]) {
-			h.t.Fatal("something was copied to where no buffer is")
+			t.Fatal("something was copied to where no buffer is")
 		}
-	}
-	if err := h.victim.Free(h.m); err != nil {
-		h.t.Fatal(err)
 	}
 	if err := attacker.Free(theirs); err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if left := machine.Left(); left != "" {
-		h.t.Fatal(left)
-	}
+	h.free(h.m)
 }
 
 // gpus are an adapter's that registers some memory, and whose READs end in each way. What it has READ it writes as the
@@ -226,7 +206,7 @@ func (h *deviceAttack) gpus() *testGPUs {
 		net := l.d.net
 		net.mu.Lock()
 		defer net.mu.Unlock()
-		read := func() { h.victim.Write(dst, make([]byte, n)) }
+		read := func() { h.p.Write(dst, make([]byte, n)) }
 		switch (ways + gets.Add(1)) % 5 {
 		case 0:
 			net.full[[2]int{l.d.rank, l.peer}] = true

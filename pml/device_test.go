@@ -151,6 +151,16 @@ func (d *deviceRanks) wait(r *Request) (Status, error) {
 	return r.Wait()
 }
 
+// waitAll waits for requests that end well.
+func (d *deviceRanks) waitAll(rs ...*Request) {
+	d.t.Helper()
+	for _, r := range rs {
+		if _, err := d.wait(r); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
 var deviceSizes = []int64{0, 1, 511, 512, 513, 8191, 8193, 16<<10 - 1, 16 << 10, 16<<10 + 1, 3*16<<10 + 7}
 
 // unattended waits until receives are done, without helping them.
@@ -237,11 +247,7 @@ func TestDeviceShared(t *testing.T) {
 		before := d.procs[0].Calls("Copy") + d.procs[1].Calls("Copy")
 		r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
 		s := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard)
-		for _, q := range []*Request{r, s} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(r, s)
 		if !bytes.Equal(d.read(1, to), want) {
 			t.Fatal("other bytes")
 		}
@@ -726,11 +732,7 @@ func TestDeviceInOneProcess(t *testing.T) {
 		s, r := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard), d.e[1].IrecvDevice(nil, 0, 0, 3, to)
 		want = d.bytes(50_000)
 		s0.Release()
-		for _, q := range []*Request{s, r} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(s, r)
 		if !bytes.Equal(d.read(1, to), want) || !bytes.Equal(seen, old) {
 			t.Fatalf("message %d is another, or has come too early", i)
 		}
@@ -771,11 +773,7 @@ func TestDeviceMatchedProbe(t *testing.T) {
 			if _, err := d.e[1].MrecvDevice(nil, m, to); !errors.Is(err, ErrRequest) {
 				t.Errorf("received twice: %v", err)
 			}
-			for _, q := range []*Request{r, s} {
-				if _, err := d.wait(q); err != nil {
-					t.Fatal(err)
-				}
-			}
+			d.waitAll(r, s)
 			if !bytes.Equal(d.read(1, to), want) {
 				t.Fatalf("%d bytes, kind %d: other bytes", size, kind)
 			}
@@ -839,10 +837,6 @@ func TestDeviceShortSends(t *testing.T) {
 		t.Error("a synchronous send has not waited for its receive")
 	case <-time.After(5 * time.Millisecond):
 	}
-	for _, r := range []*Request{d.e[1].IrecvDevice(nil, 0, 0, 4, to[1]), s} {
-		if _, err := d.wait(r); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.waitAll(d.e[1].IrecvDevice(nil, 0, 0, 4, to[1]), s)
 	d.left()
 }

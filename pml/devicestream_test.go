@@ -90,11 +90,7 @@ func TestDeviceStreamLater(t *testing.T) {
 			r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
 			s1.Hold()
 			d.goesOn(r, "the message waits for a kernel that was put on a stream after the call")
-			for _, q := range []*Request{s, r} {
-				if _, err := d.wait(q); err != nil {
-					t.Fatal(err)
-				}
-			}
+			d.waitAll(s, r)
 			s0.Release()
 			s1.Release()
 			if !bytes.Equal(d.read(1, to), want) {
@@ -143,11 +139,7 @@ func TestDeviceStreamsApart(t *testing.T) {
 				}
 			}
 			stream.Release()
-			for _, q := range all {
-				if _, err := d.wait(q); err != nil {
-					t.Fatal(err)
-				}
-			}
+			d.waitAll(all...)
 			for _, b := range bufs {
 				if !bytes.Equal(d.read(1, b[1]), d.read(0, b[0])) {
 					t.Error("other bytes")

@@ -115,11 +115,7 @@ func TestDevicePoolNothingCrosses(t *testing.T) {
 						t.Fatal("it is not sent in pieces")
 					}
 				}
-				for _, q := range []*Request{r, s} {
-					if _, err := d.wait(q); err != nil {
-						t.Fatal(err)
-					}
-				}
+				d.waitAll(r, s)
 				got := host
 				if kind < 3 {
 					got = d.read(1, to)
@@ -151,11 +147,7 @@ func TestDeviceHostFirst(t *testing.T) {
 			from, want := d.buffer(1, 0, size)
 			to, _ := d.buffer(0, 1, size)
 			q, s := d.e[0].IrecvDevice(nil, 0, 1, 3, to), d.e[1].IsendDevice(nil, 0, 0, 3, from, Standard)
-			for _, q := range []*Request{q, s} {
-				if _, err := d.wait(q); err != nil {
-					t.Fatal(err)
-				}
-			}
+			d.waitAll(q, s)
 			if !bytes.Equal(d.read(0, to), want) {
 				t.Error("other bytes from the rank that had no device memory")
 			}
@@ -172,11 +164,7 @@ func TestDeviceHostFirst(t *testing.T) {
 		if err := r.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for _, q := range []*Request{r, s} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(r, s)
 		if !bytes.Equal(host, want) {
 			t.Fatalf("message %d: other bytes", i)
 		}
@@ -196,11 +184,7 @@ func TestDeviceToPieces(t *testing.T) {
 		to := &spread{mem: make([]byte, 2*size), upTo: size}
 		r := d.e[1].IrecvPieces(nil, 0, 0, 3, make([]byte, size), to)
 		s := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard)
-		for _, q := range []*Request{r, s} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(r, s)
 		for i, b := range want {
 			if to.mem[2*i] != b {
 				t.Fatal("other bytes")
@@ -252,11 +236,7 @@ func TestDeviceAsksAhead(t *testing.T) {
 	r, s := d.e[1].IrecvDevice(nil, 0, 0, 3, to), d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard)
 	d.until(1, "it has not asked for two parts", func() bool { return d.parts() == 2 })
 	stream.Release()
-	for _, q := range []*Request{r, s} {
-		if _, err := d.wait(q); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.waitAll(r, s)
 	if !bytes.Equal(d.read(1, to), want) {
 		t.Fatal("other bytes")
 	}
@@ -291,11 +271,7 @@ func TestDeviceStreamsApartFromHost(t *testing.T) {
 		t.Error("other bytes")
 	}
 	stream.Release()
-	for _, q := range all {
-		if _, err := d.wait(q); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.waitAll(all...)
 	for i := range n {
 		if !bytes.Equal(got[i], want[i]) {
 			t.Errorf("message %d is another", i)
@@ -336,11 +312,7 @@ func TestDevicePoolLateCopy(t *testing.T) {
 	streams[0].Release()
 	d.wait(s)
 	streams[1].Release()
-	for _, q := range []*Request{r, s2} {
-		if _, err := d.wait(q); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d.waitAll(r, s2)
 	if !bytes.Equal(d.read(1, to), want) {
 		t.Error("the late copy has gone into another message")
 	}
@@ -361,11 +333,7 @@ func TestDevicePoolCannotBeUsed(t *testing.T) {
 			to, _ := d.buffer(1, 0, size)
 			r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
 			s := d.e[0].IsendDevice(nil, 0, 1, 3, from, Standard)
-			for _, q := range []*Request{r, s} {
-				if _, err := d.wait(q); err != nil {
-					t.Fatal(err)
-				}
-			}
+			d.waitAll(r, s)
 			if total += size; !bytes.Equal(d.read(1, to), want) {
 				t.Fatal("other bytes")
 			}
@@ -397,11 +365,7 @@ func TestDevicePoolPersistentSend(t *testing.T) {
 		if err := s.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for _, q := range []*Request{r, s} {
-			if _, err := d.wait(q); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.waitAll(r, s)
 		got := host
 		if i%2 == 0 {
 			got = d.read(1, to)
@@ -447,10 +411,7 @@ func TestHostilePool(t *testing.T) {
 		for device := range 2 {
 			v := newDeviceVictim(t, netOptions{noGet: true})
 			v.net.linkAll()
-			m, err := v.p.Alloc(0, size)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := v.alloc(size)
 			what := fmt.Sprintf("%s, device %d", c.what, device)
 			var s *Request
 			want := randomBytes(5, size)
@@ -505,12 +466,7 @@ func TestHostilePool(t *testing.T) {
 			}
 			v.net.close()
 			s.Wait()
-			if err := v.p.Free(m); err != nil {
-				t.Error(err)
-			}
-			if left := v.machine.Left(); left != "" {
-				t.Errorf("%s: %s", what, left)
-			}
+			v.free(m)
 		}
 	}
 }
@@ -527,10 +483,7 @@ func TestHostileFills(t *testing.T) {
 			h := h
 			v := newDeviceVictim(t, netOptions{noGet: true})
 			v.net.linkAll()
-			m, err := v.p.Alloc(0, 40_000)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := v.alloc(40_000)
 			var r *Request
 			if device == 1 {
 				r = v.e.IrecvDevice(nil, 0, 1, 3, accel.Buffer{Driver: v.p, Memory: m, Addr: m.Base, Len: 40_000})
@@ -548,12 +501,7 @@ func TestHostileFills(t *testing.T) {
 				t.Errorf("%s, device %d: it has been received", what, device)
 			}
 			v.net.close()
-			if err := v.p.Free(m); err != nil {
-				t.Error(err)
-			}
-			if left := v.machine.Left(); left != "" {
-				t.Errorf("%s: %s", what, left)
-			}
+			v.free(m)
 		}
 	}
 }

@@ -121,7 +121,7 @@ struct knobs {
 	unsigned rnr, drop, drop_ack; /* per thousand */
 	uint64_t fail[FAIL_KINDS]; /* the number of the one that fails; 0: none */
 	bool tm;
-	uint32_t max_tags, max_ops, max_inline, max_rd;
+	uint32_t max_tags, max_ops, max_inline, max_rd, max_qp;
 	uint64_t max_msg;
 	uint16_t pkeys[PKEYS_MOST]; /* the port's partitions */
 	unsigned npkeys;

@@ -71,7 +71,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		return EIO;
 	*a = (struct ibv_device_attr){
 		.fw_ver = "soft", .node_guid = htobe64(guid(ctx->lid)), .sys_image_guid = htobe64(guid(0)),
-		.max_mr_size = UINT64_MAX, .page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE), .max_qp = 200000,
+		.max_mr_size = UINT64_MAX, .page_size_cap = (uint64_t)sysconf(_SC_PAGESIZE), .max_qp = (int)ctx->knobs.max_qp,
 		.max_qp_wr = MAX_WR, .max_sge = MAX_SGE, .max_sge_rd = MAX_SGE, .max_cq = 1 << 20, .max_cqe = MAX_CQE,
 		.max_mr = 1 << 22, .max_pd = 1 << 20, .max_qp_rd_atom = (int)ctx->knobs.max_rd,
 		.max_res_rd_atom = (int)ctx->knobs.max_rd * 200000, .max_qp_init_rd_atom = (int)ctx->knobs.max_rd,

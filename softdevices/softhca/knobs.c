@@ -240,6 +240,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return knobs_pkeys(k, name, value);
 	if (!strcmp(n, "MAX_RD"))
 		return small_knob(name, value, 1, 128, &k->max_rd);
+	if (!strcmp(n, "MAX_QP"))
+		return small_knob(name, value, 1, 200000, &k->max_qp);
 	if (!strcmp(n, "MEMLOCK"))
 		return number_knob(name, value, 0, UINT64_MAX, &k->memlock);
 	if (!strcmp(n, "RETRY_SCALE"))
@@ -270,7 +272,7 @@ int knobs_read(struct knobs *k)
 	char name[64];
 
 	*k = (struct knobs){
-		.tm = true, .max_tags = 1024, .max_ops = 2048, .max_inline = 512, .max_rd = 16,
+		.tm = true, .max_tags = 1024, .max_ops = 2048, .max_inline = 512, .max_rd = 16, .max_qp = 200000,
 		.max_msg = 1ull << 31, .memlock = UINT64_MAX, .retry_scale = 1, .readv = true, .dmabuf = true,
 		.gid_ex = true, .sl = SL_ANY, .flush_delay = 200000,
 	};

@@ -138,6 +138,8 @@ struct ibv_qp *hca_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || a->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_PD)
 		return errno = EOPNOTSUPP, NULL;
 	errno = check_init(ctx, a);
+	if (!errno && atomic_load(&ctx->counters[C_qps]) >= ctx->knobs.max_qp)
+		errno = ENOMEM; /* what mlx5 makes of the firmware's LIM_ERR */
 	if (errno || !(qp = qp_new(ctx, a)))
 		return NULL;
 	engine_lock();

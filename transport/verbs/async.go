@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/internal/topology"
 )
@@ -34,35 +31,22 @@ const (
 )
 
 // watchDevice starts the goroutine that takes the device's events: what it says apart from completions.
-func (d *Device) watchDevice() error {
-	fd, err := unix.FcntlInt(uintptr(d.hca.async()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("a second descriptor for the device's events: %w", err)
-	}
-	unix.SetNonblock(fd, true)
-	file := os.NewFile(uintptr(fd), "gorun-verbs-events")
-	raw, err := file.SyscallConn()
-	if err != nil {
-		file.Close()
-		return fmt.Errorf("waiting for the device's events: %w", err)
-	}
-	d.wg.Go(func() {
-		defer file.Close()
-		raw.Read(func(uintptr) bool {
-			for {
-				kind, of, ok := d.hca.event()
-				if !ok {
-					return d.ctx.Err() != nil
-				}
-				d.happened(kind, of)
-			}
-		})
-	})
-	d.eventFile = file
-	return nil
+func (d *Device) watchDevice() (err error) {
+	d.eventFile, err = d.watch(d.hca.async(), "gorun-verbs-events", d.takeEvents)
+	return err
 }
 
-// happened takes one event, of a queue pair or a port if it is of one.
+func (d *Device) takeEvents() {
+	for {
+		kind, of, ok := d.hca.event()
+		if !ok {
+			return
+		}
+		d.happened(kind, of)
+	}
+}
+
+// happened takes one event. of is the owner of the queue pair or the number of the port, if it is of one.
 func (d *Device) happened(kind, of uint32) {
 	switch kind {
 	case eventPortActive, eventLID, eventPKey, eventSM, eventReregister, eventGID:
@@ -75,7 +59,7 @@ func (d *Device) happened(kind, of uint32) {
 	what := fmt.Errorf("the device %s: %s", d.at.device, eventText(kind))
 	switch kind {
 	case eventQPFatal, eventQPRequest, eventQPAccess:
-		if s := d.table.Load().find(of); s != nil {
+		if s := d.table.Load().owner(of); s != nil {
 			d.abort(s, what, true)
 		}
 	case eventCQError, eventDeviceFatal, eventSRQError:

@@ -277,11 +277,11 @@ func (h *hca) deregister(r region) error {
 	return nil
 }
 
-func (h *hca) makeQP(port, pkey, depth, inline int) (qp queuePair, qpn uint32, gotDepth, gotInline int, err error) {
+func (h *hca) makeQP(port, pkey, owner, depth, inline int) (qp queuePair, qpn uint32, gotDepth, gotInline int, err error) {
 	var text errorText
 	d, in := C.uint32_t(depth), C.uint32_t(inline)
 	var n C.uint32_t
-	p := C.vb_qp_make(h.ctx, C.int(port), C.int(pkey), C.int(h.rights), &d, &in, &n, &text[0])
+	p := C.vb_qp_make(h.ctx, C.int(port), C.int(pkey), C.int(h.rights), C.uint32_t(owner), &d, &in, &n, &text[0])
 	if p == nil {
 		return 0, 0, 0, 0, text.error()
 	}
@@ -289,10 +289,10 @@ func (h *hca) makeQP(port, pkey, depth, inline int) (qp queuePair, qpn uint32, g
 }
 
 // serveQP makes the queue pair by which the device itself reads for its list of tagged buffers.
-func (h *hca) serveQP(port, pkey int) (qp queuePair, qpn uint32, err error) {
+func (h *hca) serveQP(port, pkey, owner int) (qp queuePair, qpn uint32, err error) {
 	var text errorText
 	var n C.uint32_t
-	p := C.vb_qp_serve(h.ctx, C.int(port), C.int(pkey), C.int(h.rights), &n, &text[0])
+	p := C.vb_qp_serve(h.ctx, C.int(port), C.int(pkey), C.int(h.rights), C.uint32_t(owner), &n, &text[0])
 	if p == nil {
 		return 0, 0, text.error()
 	}
@@ -456,8 +456,8 @@ func (h *hca) notify(onlySolicited bool) error {
 	return nil
 }
 
-// event returns what the device has to say apart from completions, and the number of the queue pair or port that it
-// is about.
+// event returns what the device has to say apart from completions, and the owner of the queue pair or the number of the
+// port that it is about.
 func (h *hca) event() (kind, of uint32, ok bool) {
 	var e C.struct_vb_event
 	ok = C.vb_event(h.ctx, &e) != 0

@@ -279,7 +279,7 @@ func (h *hca) try(number, pkey int) (inline int, err error) {
 	if _, _, err := h.make(16, 16, minSlot, 0, 0); err != nil {
 		return 0, err
 	}
-	qp, _, _, inline, err := h.makeQP(number, pkey, 16, inlineMax)
+	qp, _, _, inline, err := h.makeQP(number, pkey, 0, 16, inlineMax)
 	if err != nil {
 		return 0, err
 	}

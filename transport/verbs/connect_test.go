@@ -128,7 +128,7 @@ func TestNoQueuePair(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			if _, err := unable.Connect(ctx, 0, able.Address()); !errors.Is(err, transport.ErrUnavailable) ||
-				!strings.Contains(err.Error(), "a queue pair for rank 0: a queue pair to INIT: ") {
+				!strings.Contains(err.Error(), "the queue pair with rank 0: making it here: a queue pair to INIT: ") {
 				t.Errorf("the other says %v", err)
 			}
 			if first == "unable" {

@@ -310,7 +310,7 @@ func joinCrowd(h *hca, at *port, sink *slab, rank, size int, where []byte) error
 	if err != nil {
 		return err
 	}
-	qp, qpn, _, _, err := h.makeQP(at.number, 0, 4, 0)
+	qp, qpn, _, _, err := h.makeQP(at.number, 0, 0, 4, 0)
 	if err != nil {
 		return err
 	}

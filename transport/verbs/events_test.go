@@ -3,8 +3,11 @@
 package verbs
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -95,5 +98,40 @@ func TestPartitionMoves(t *testing.T) {
 	}
 	if a.Poll(make([]transport.Packet, 1)) > 0 {
 		t.Error("a session has ended")
+	}
+}
+
+// An event of a queue pair that is destroyed before the event is dealt with does not end the session whose queue pair
+// has got its number.
+func TestEventOfADestroyedQueuePair(t *testing.T) {
+	needSoft(t)
+	watchdog(t)
+	a, b := newEnd(t, 0, 3), newEnd(t, 1, 3)
+	old := a.link(b).s
+	a.mu.Lock()
+	a.injected("port_err") // for which the goroutine of events waits, so that it leaves the next one to this test
+	for limit := time.Now().Add(patience); readable(a.hca.async()); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatal("no goroutine takes the event")
+		}
+	}
+	a.injected(fmt.Sprintf("qp_fatal:%d", old.qpn))
+	kind, of, ok := a.hca.event()
+	if !ok || kind != eventQPFatal {
+		t.Fatal("there is no event of the queue pair")
+	}
+	old.destroy()
+	s, err := a.makeSession(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.qpn = old.qpn
+	a.table.Load().put(s, s.qpn)
+	a.mu.Unlock()
+	a.happened(kind, of)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.state == stateFailed || old.state != stateFailed {
+		t.Errorf("states %d of the session whose event it is and %d of another", old.state, s.state)
 	}
 }

@@ -17,6 +17,9 @@ import (
 // both have an answer. Else it has failed at both ends, before either has sent a packet by it, and another transport
 // takes the pair.
 //
+// So that both ends agree, one of them decides, the lower rank. A higher rank that gives up after its ready waits for the
+// lower rank to say ready or broken: only after broken another transport takes the pair.
+//
 // A queue pair's patience cannot be changed once it may send (ibv_modify_qp(3): from RTS to RTS neither timeout nor
 // retry_cnt), and its completions come to Poll, which a computing rank does not call. So a probe is a queue pair of its
 // own, with a completion queue and a channel that a goroutine waits for. It ends with the proof.
@@ -46,7 +49,7 @@ type proof struct {
 	qpn      uint32
 	there    hello  // where the peer is
 	number   uint64 // of the WRITE; 0: it is not posted
-	answered bool   // it has arrived; ready is said
+	answered bool   // it has arrived. The higher rank has said ready
 	ready    bool   // the peer has said ready
 }
 
@@ -181,7 +184,9 @@ func (d *Device) proved(w *completion) {
 	default:
 		delete(d.prover.proofs, w.id)
 		s.proof.answered = true
-		d.control.send(s.peer, tagReady, nil)
+		if s.hasVoted() {
+			d.control.send(s.peer, tagReady, nil)
+		}
 		d.openProved(s)
 	}
 }
@@ -190,18 +195,23 @@ func (d *Device) proved(w *completion) {
 func (d *Device) onReady(peer int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.sessions[peer]; s != nil && s.state == stateKnown {
+	switch s := d.sessions[peer]; {
+	case s == nil:
+	case s.state == stateUndecided: // the peer may have sent something already
+		d.decided(s, true)
+	case s.state == stateKnown:
 		s.proof.ready = true
 		d.openProved(s)
 	}
 }
 
-// openProved opens a session whose paths are proved in both directions. If this side says so, the other has what it
-// needs to say so too. Only a side that gives up between its ready and the peer's, since its device has failed or its
-// time is over, may find the peer open: there it is a failed peer then. mu is held.
+// openProved opens a session whose paths are proved in both directions. The lower rank says so first. mu is held.
 func (d *Device) openProved(s *session) {
 	if !s.proof.answered || !s.proof.ready {
 		return
+	}
+	if s.peer > d.opt.Rank {
+		d.control.send(s.peer, tagReady, nil)
 	}
 	d.dropProof(s)
 	s.state, s.everOpen = stateOpen, true

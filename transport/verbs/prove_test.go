@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -158,7 +159,7 @@ type party struct {
 	down  error
 }
 
-func newParty(t *testing.T, rank, size int, tags string) *party {
+func newParty(t *testing.T, rank, size int, change ...func(*Options)) *party {
 	t.Helper()
 	opt := control(nil)
 	opt.Rank, opt.Size, opt.Job = rank, size, "beside"
@@ -166,7 +167,7 @@ func newParty(t *testing.T, rank, size int, tags string) *party {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &party{verbs: newDevice(t, rank, size, func(o *Options) { o.Tags = tags }), rank: rank, got: map[int32][]int32{}}
+	p := &party{verbs: newDevice(t, rank, size, change...), rank: rank, got: map[int32][]int32{}}
 	if p.Device, err = multi.New(nil, p.verbs, beside); err != nil {
 		t.Fatal(err)
 	}
@@ -195,10 +196,11 @@ func (p *party) talkTo(to *party) error {
 // hear polls until all that the others send is here, and a while longer.
 func (p *party) hear(others int) error {
 	var pkts [16]transport.Packet
-	last := time.Now()
-	for limit := last.Add(patience); time.Since(last) < 20*time.Millisecond; runtime.Gosched() {
+	last, all := time.Now(), 0
+	limit := last.Add(patience)
+	for ; all < others*partyMessages || time.Since(last) < 20*time.Millisecond; runtime.Gosched() {
 		p.Lock()
-		n, all := p.Poll(pkts[:]), 0
+		n := p.Poll(pkts[:])
 		for i := range pkts[:n] {
 			switch pkt := &pkts[i]; pkt.Event {
 			case transport.Arrived, transport.Unmatched:
@@ -208,13 +210,14 @@ func (p *party) hear(others int) error {
 			}
 		}
 		p.Unlock()
+		all = 0
 		for _, tags := range p.got {
 			all += len(tags)
 		}
-		if n > 0 || all < others*partyMessages {
+		if n > 0 {
 			last = time.Now()
 		}
-		if last.After(limit) || p.down != nil {
+		if time.Now().After(limit) || p.down != nil {
 			return fmt.Errorf("rank %d has %d messages of %d: %w", p.rank, all, others*partyMessages, p.down)
 		}
 	}
@@ -232,15 +235,28 @@ func TestDeadPathFallsBack(t *testing.T) {
 				var all [3]*party
 				for rank := range all {
 					way.dig(t, rank)
-					all[rank] = newParty(t, rank, len(all), tags)
+					all[rank] = newParty(t, rank, len(all), func(o *Options) { o.Tags = tags })
 				}
-				fallsBack(t, all[:], way.name == "none")
+				exchanged(t, all[:])
+				for _, p := range all {
+					for _, peer := range all {
+						want := "verbs"
+						if way.name != "none" && p.rank < 2 && peer.rank < 2 {
+							want = "tcp"
+						}
+						if via := p.Facts().Via(peer.rank); peer != p && via != want {
+							t.Errorf("rank %d reaches rank %d by %s, want %s", p.rank, peer.rank, via, want)
+						}
+					}
+				}
 			})
 		}
 	}
 }
 
-func fallsBack(t *testing.T, all []*party, alive bool) {
+// exchanged has all send to each other at once, and checks that each message comes once and in order.
+func exchanged(t *testing.T, all []*party) {
+	t.Helper()
 	errs := make(chan error, len(all)*len(all))
 	for _, p := range all {
 		for _, to := range all {
@@ -260,20 +276,48 @@ func fallsBack(t *testing.T, all []*party, alive bool) {
 			if peer == p {
 				continue
 			}
-			want := "verbs"
-			if !alive && p.rank < 2 && peer.rank < 2 {
-				want = "tcp"
-			}
-			if via := p.Facts().Via(peer.rank); via != want {
-				t.Errorf("rank %d reaches rank %d by %s, want %s", p.rank, peer.rank, via, want)
-			}
 			tags := p.got[int32(peer.rank)]
+			if via, back := p.Facts().Via(peer.rank), peer.Facts().Via(p.rank); via != back {
+				t.Errorf("ranks %d and %d use %s and %s", p.rank, peer.rank, via, back)
+			}
 			for i, tag := range tags {
 				if int(tag) != i || len(tags) != partyMessages {
 					t.Fatalf("rank %d has %v from rank %d", p.rank, tags, peer.rank)
 				}
 			}
 		}
+	}
+}
+
+// A device with fewer queue pairs than the rank has peers: those for which there is none use tcp, at both ends, and the
+// log names them.
+func TestFewQueuePairs(t *testing.T) {
+	needSoft(t)
+	for pairs, want := range map[int]int{1: 0, 2: 1} { // a proof takes one too
+		t.Run(fmt.Sprint(pairs), func(t *testing.T) {
+			watchdog(t)
+			var log notes
+			t.Setenv("SOFTHCA_MAX_QP", fmt.Sprint(pairs))
+			all := []*party{newParty(t, 0, 4, log.option)}
+			os.Unsetenv("SOFTHCA_MAX_QP")
+			for rank := 1; rank < 4; rank++ {
+				all = append(all, newParty(t, rank, 4))
+			}
+			exchanged(t, all)
+			byVerbs := 0
+			for peer := 1; peer < 4; peer++ {
+				said := log.with(fmt.Sprintf("verbs does not connect this rank with a peer peer %d reason making it here: ", peer))
+				switch via := all[0].Facts().Via(peer); {
+				case via == "verbs":
+					byVerbs++
+				case len(said) != 1 || !strings.Contains(said[0], "annot allocate memory"):
+					t.Errorf("rank %d is reached by %s; the log has %q", peer, via, said)
+				}
+			}
+			if byVerbs != want {
+				t.Errorf("%d ranks are reached by verbs, want %d", byVerbs, want)
+			}
+		})
 	}
 }
 
@@ -335,6 +379,101 @@ func TestProofIsCutOff(t *testing.T) {
 			a.noProofs(2)
 		})
 	}
+}
+
+// heldProof returns the session of e with a peer, when the path to the peer is proved.
+func (e *end) heldProof(peer int) (s *session) {
+	e.t.Helper()
+	for limit := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		s = e.sessions[peer]
+		ok := s != nil && (s.state == stateOpen || s.state == stateKnown && s.proof.answered)
+		e.mu.Unlock()
+		if ok {
+			return s
+		}
+		if time.Now().After(limit) {
+			e.t.Fatalf("rank %d does not prove the path to rank %d", e.rank, peer)
+		}
+	}
+}
+
+// A rank gives up while the peer's ready is on its way. If the peer has not opened the session, another transport takes
+// the pair at both ends; if it has, which only the lower rank does first, each end counts the other as failed.
+func TestGivesUpBetweenReadies(t *testing.T) {
+	needSoft(t)
+	t.Setenv("SOFTHCA_RETRY_SCALE", "3") // 0.4 s until the second time
+	for rank := range 2 {
+		for what, giveUp := range map[string]func(e *end, s *session){
+			"its time is over": func(e *end, s *session) { e.giveUp(s, errors.New("the test says so")) },
+			"its device fails": func(e *end, _ *session) { e.happened(eventDeviceFatal, 0) },
+		} {
+			t.Run(fmt.Sprintf("rank %d, %s", rank, what), func(t *testing.T) {
+				watchdog(t)
+				e, peer := newEnd(t, rank, 2), newEnd(t, 1-rank, 2)
+				peer.injected("lose") // its WRITE, which comes the second time
+				result := make(chan error, 1)
+				go func() {
+					_, err := e.Connect(t.Context(), peer.rank, peer.Address())
+					result <- err
+				}()
+				s := e.heldProof(peer.rank)
+				e.control.mu.Lock() // it hears nothing more
+				peer.heldProof(rank)
+				done := make(chan bool)
+				go func() {
+					giveUp(e, s)
+					close(done)
+				}()
+				for held := 0; held < 10; time.Sleep(time.Millisecond) { // until it waits to say so
+					if held++; e.mu.TryLock() {
+						e.mu.Unlock()
+						held = 0
+					}
+				}
+				e.control.mu.Unlock()
+				<-done
+				if rank == 0 {
+					if err := <-result; !errors.Is(err, transport.ErrUnavailable) {
+						t.Errorf("it says %v", err)
+					}
+					refused(t, peer, e)
+					e.noPackets()
+					peer.noPackets()
+					return
+				}
+				if err := <-result; !errors.Is(err, transport.ErrPeerGone) {
+					t.Fatalf("it says %v", err)
+				}
+				e.down(peer.rank)
+				peer.down(rank)
+			})
+		}
+	}
+}
+
+// The higher rank gives up after its ready, and the lower one has not decided: the session opens at neither end.
+func TestGivesUpBeforeTheDecision(t *testing.T) {
+	needSoft(t)
+	watchdog(t)
+	t.Setenv("SOFTHCA_RETRY_SCALE", "100")
+	low, high := newEnd(t, 0, 2), newEnd(t, 1, 2)
+	low.injected("lose") // its WRITE is not repeated soon
+	result := make(chan error, 1)
+	go func() {
+		_, err := high.Connect(t.Context(), 0, low.Address())
+		result <- err
+	}()
+	high.giveUp(high.heldProof(0), errors.New("the test says so"))
+	if err := <-result; !errors.Is(err, transport.ErrUnavailable) || !strings.Contains(err.Error(), "the test says so") {
+		t.Errorf("it says %v", err)
+	}
+	refused(t, low, high)
+	refused(t, high, low)
+	low.noPackets()
+	high.noPackets()
+	low.noProofs(1)
+	high.noProofs(1)
 }
 
 // A peer that says what is wrong, or nothing more: neither hangs this rank longer than it wants to wait.

@@ -19,9 +19,10 @@ import (
 // session is the connection with one peer.
 //
 // The rank that connects first makes a queue pair, and the other when it gets the hello. Each side says hello once,
-// connects its queue pair when it has the other's hello, and says known; then the other proves its path (prove.go) and
-// says ready. Who has proved its path and has the other's ready may send. So it does not matter which begins, nor
-// whether both do, and the first message finds a receiver that is ready.
+// connects its queue pair when it has the other's hello, and says known; then the other proves its path (prove.go). The
+// higher rank says ready when its path is proved. The lower rank decides: when its own path is proved too, it says ready
+// and may send. The higher rank may send when it has that ready. So it does not matter which begins, nor whether both
+// do, and the first message finds a receiver that is ready.
 type session struct {
 	d     *Device
 	peer  int
@@ -57,7 +58,7 @@ type queuePairs struct {
 type handshake struct {
 	state    state
 	err      error         // why it failed
-	everOpen bool          // the state has been open
+	everOpen bool          // the state has been open, here or at the peer
 	opened   chan struct{} // closed when the state is open or failed
 }
 
@@ -87,9 +88,10 @@ type ending struct {
 type state uint8
 
 const (
-	stateMade  state = iota // hello is said
-	stateKnown              // the peer's hello is here and the queue pair connected; known is said
-	stateOpen               // the paths are proved
+	stateMade      state = iota // hello is said
+	stateKnown                  // the peer's hello is here and the queue pair connected; known is said
+	stateUndecided              // this rank has given up after its ready, and the lower rank is to say whether it has opened
+	stateOpen                   // the paths are proved
 	stateFailed
 )
 
@@ -145,11 +147,8 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 		return nil, fmt.Errorf("verbs: the control connection with rank %d: %w", peer, err)
 	}
 	d.mu.Lock()
-	s, err := d.attach(peer)
+	s := d.attach(peer)
 	d.mu.Unlock()
-	if err != nil {
-		return nil, fmt.Errorf("%w: verbs: a queue pair for rank %d: %w", transport.ErrUnavailable, peer, err)
-	}
 	select {
 	case <-s.opened:
 	case <-ctx.Done():
@@ -164,8 +163,10 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	switch {
 	case s.state != stateFailed:
 		return newLink(s), nil
-	case s.everOpen || errors.Is(s.err, transport.ErrPeerGone):
+	case errors.Is(s.err, transport.ErrPeerGone):
 		return nil, fmt.Errorf("verbs: the queue pair with rank %d: %w", peer, s.err)
+	case s.everOpen:
+		return nil, fmt.Errorf("%w: verbs: the queue pair with rank %d: %w", transport.ErrPeerGone, peer, s.err)
 	}
 	return nil, fmt.Errorf("%w: verbs: the queue pair with rank %d: %w", transport.ErrUnavailable, peer, s.err)
 }
@@ -177,18 +178,18 @@ func (d *Device) makeSession(peer int) (*session, error) {
 	}
 	s := &session{d: d, peer: peer, handshake: handshake{opened: make(chan struct{})},
 		queuePairs: queuePairs{psn: rand.Uint32() >> 8}}
-	most := depth
-	if len(d.table.Load().all) >= cmp.Or(d.opt.deepQueues, deepQueues) {
+	most, owner := depth, len(d.table.Load().all)+1 // table.owner finds the session by it
+	if owner > cmp.Or(d.opt.deepQueues, deepQueues) {
 		most = depthOfMany
 	}
 	var deep int
 	var err error
-	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index,
+	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index, owner,
 		min(most+1, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
 	if d.tags.on() {
-		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, d.at.pkey.Index); err != nil {
+		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, d.at.pkey.Index, owner); err != nil {
 			s.destroy()
 			return nil, err
 		}
@@ -199,18 +200,18 @@ func (d *Device) makeSession(peer int) (*session, error) {
 }
 
 // attach returns the session with a peer, and says hello if it is new. mu is held.
-func (d *Device) attach(peer int) (*session, error) {
+func (d *Device) attach(peer int) *session {
 	if s := d.sessions[peer]; s != nil {
-		return s, nil
+		return s
 	}
 	p, err := d.newProof()
 	if err != nil {
-		return nil, err
+		return d.unmade(peer, err)
 	}
 	s, err := d.makeSession(peer)
 	if err != nil {
 		p.probe.destroy()
-		return nil, err
+		return d.unmade(peer, err)
 	}
 	s.proof, d.sessions[peer] = p, s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid,
@@ -224,16 +225,27 @@ func (d *Device) attach(peer int) (*session, error) {
 		h.serves |= needsGRH
 	}
 	d.control.send(peer, tagHello, h.encode())
-	return s, nil
+	return s
+}
+
+// unmade is the session with a peer for which this rank can make no queue pair. It stays so, also when there is room
+// again: this rank may reach the peer by another transport then, and the peer must use the same one. mu is held.
+func (d *Device) unmade(peer int, err error) *session {
+	s := &session{d: d, peer: peer, handshake: handshake{state: stateFailed, opened: make(chan struct{}),
+		err: fmt.Errorf("making it here: %w", err)}}
+	s.failed, s.downReported, s.why = true, true, s.err
+	d.sessions[peer] = s
+	s.unopened()
+	return s
 }
 
 // onHello takes a peer's hello.
 func (d *Device) onHello(peer int, payload []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s, err := d.attach(peer)
-	if err != nil {
-		d.control.send(peer, tagBroken, []byte(err.Error()))
+	s := d.attach(peer)
+	if s.state == stateFailed { // which the peer did not have to hear of while it had no session
+		d.control.send(peer, tagBroken, []byte(s.err.Error()))
 		return
 	}
 	var h hello
@@ -241,12 +253,7 @@ func (d *Device) onHello(peer int, payload []byte) {
 		d.abort(s, err, true)
 		return
 	}
-	switch s.state {
-	case stateMade:
-	case stateFailed: // which the peer did not have to hear of while it had no session
-		d.control.send(peer, tagBroken, []byte(s.err.Error()))
-		return
-	default:
+	if s.state != stateMade {
 		return // it says so once
 	}
 	if h.layer != d.at.layer || h.slot != slotSize {
@@ -269,7 +276,7 @@ func (d *Device) onHello(peer int, payload []byte) {
 	s.tagged = h.serves&servesTags != 0
 	s.deviceMatches = s.tagged && d.tags.on()
 	s.theirMost = h.most
-	err = s.join(&h, &r)
+	err := s.join(&h, &r)
 	if err == nil {
 		err = d.joinProof(s, &h, r)
 	}
@@ -302,22 +309,23 @@ func (p *port) globalTo(h *hello) bool {
 	return p.global || h.serves&needsGRH != 0 && known || known && subnet(p.gid) != subnet(h.gid)
 }
 
-// abort ends a session; tell: the peer does not know. mu is held.
+// abort ends a session; notifyPeer: the peer does not know. mu is held.
 func (d *Device) abort(s *session, err error, notifyPeer bool) {
-	if s.state == stateFailed {
+	if s.state == stateFailed || s.state == stateUndecided {
 		return
 	}
 	if notifyPeer && s.peer != d.opt.Rank {
 		d.control.send(s.peer, tagBroken, []byte(err.Error()))
 	}
-	if s.state != stateOpen {
-		d.dropProof(s)
-		close(s.opened)
-		if !errors.Is(err, transport.ErrPeerGone) {
-			d.opt.Log("verbs does not connect this rank with a peer", "peer", s.peer, "reason", err)
-		}
+	undecided, open := notifyPeer && s.hasVoted(), s.state == stateOpen
+	d.dropProof(s)
+	if s.state, s.err = stateFailed, err; undecided {
+		s.state = stateUndecided
+		return
 	}
-	s.state, s.err = stateFailed, err
+	if !open {
+		s.unopened()
+	}
 	d.lost = append(d.lost, s)
 	d.tellNotice()
 }
@@ -345,8 +353,14 @@ func (d *Device) onBroken(peer int, why []byte) {
 		return
 	}
 	err := fmt.Errorf("its queue pair for this rank: %.300q", why)
-	if s.everOpen {
+	switch {
+	case s.state == stateUndecided:
+		d.decided(s, false)
+		return
+	case s.everOpen:
 		err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	case s.state != stateFailed && peer > d.opt.Rank: // it may wait to hear that this rank has not opened the session
+		d.control.send(peer, tagBroken, []byte(err.Error()))
 	}
 	d.abort(s, err, false)
 }
@@ -355,7 +369,33 @@ func (d *Device) onBroken(peer int, why []byte) {
 func (d *Device) onGone(peer int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.sessions[peer]; s != nil {
+	switch s := d.sessions[peer]; {
+	case s == nil:
+	case s.state == stateUndecided:
+		d.decided(s, true)
+	default:
 		d.abort(s, err, false)
 	}
+}
+
+// unopened ends the wait for a session that has failed. mu is held.
+func (s *session) unopened() {
+	close(s.opened)
+	if !s.everOpen && !errors.Is(s.err, transport.ErrPeerGone) {
+		s.d.opt.Log("verbs does not connect this rank with a peer", "peer", s.peer, "reason", s.err)
+	}
+}
+
+// hasVoted reports whether this rank has left it to the peer whether the session opens. mu is held.
+func (s *session) hasVoted() bool {
+	return s.state == stateKnown && s.proof.answered && s.peer < s.d.opt.Rank
+}
+
+// decided ends a session that this rank has given up; open: the peer has opened it, or may have. mu is held.
+func (d *Device) decided(s *session, open bool) {
+	s.state, s.everOpen = stateFailed, open
+	s.unopened()
+	d.lost = append(d.lost, s)
+	d.notices.Store(true)
+	d.wakeSleepers()
 }

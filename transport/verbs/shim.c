@@ -466,19 +466,21 @@ static struct vb_qp *qp_make(struct vb_ctx *c, int port, int pkey, int rights, s
 	return q;
 }
 
-struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, int rights, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err)
+struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, int rights, uint32_t owner, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err)
 {
-	struct ibv_qp_init_attr a = {.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC,
+	struct ibv_qp_init_attr a = {.qp_context = (void *)(uintptr_t)owner,
+		.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = *depth, .max_send_sge = 1, .max_inline_data = *inlined}};
 	struct vb_qp *q = qp_make(c, port, pkey, rights, &a, qpn, err);
 	*inlined = a.cap.max_inline_data;
 	return q;
 }
 
-struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, int rights, uint32_t *qpn, char *err)
+struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, int rights, uint32_t owner, uint32_t *qpn, char *err)
 {
 	// Its send queue is the device's own: the program does not post there.
-	struct ibv_qp_init_attr a = {.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC};
+	struct ibv_qp_init_attr a = {.qp_context = (void *)(uintptr_t)owner,
+		.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC};
 	return qp_make(c, port, pkey, rights, &a, qpn, err);
 }
 
@@ -811,7 +813,8 @@ int vb_event(struct vb_ctx *c, struct vb_event *o)
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
-		o->of = e.element.qp->qp_num;
+		// Its number may be another queue pair's by the time that the event is dealt with.
+		o->of = (uint32_t)(uintptr_t)e.element.qp->qp_context;
 		break;
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_PORT_ERR:

@@ -107,7 +107,7 @@ enum vb_access { VB_LOCAL_WRITE = 1, VB_REMOTE_WRITE = 2, VB_REMOTE_READ = 4, VB
 
 struct vb_event {
 	uint32_t type; // enum ibv_event_type
-	uint32_t of;   // the number of the queue pair or port
+	uint32_t of;   // the owner of the queue pair, or the number of the port
 };
 
 struct vb_sizes {
@@ -145,10 +145,10 @@ int vb_deregister(void *mr);
 // ENOSYS in *no: this library has no such function.
 void *vb_register_dmabuf(struct vb_ctx *c, int fd, uint64_t addr, uint64_t bytes, int access, uint32_t *lkey, uint32_t *rkey, int *no);
 
-// rights: enum vb_access, what the peer may do.
-struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, int rights, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err);
+// rights: enum vb_access, what the peer may do. owner: what vb_event says of its events; 0: nothing.
+struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, int rights, uint32_t owner, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err);
 // vb_qp_serve makes the queue pair by which the device itself reads and answers for a list of tagged buffers.
-struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, int rights, uint32_t *qpn, char *err);
+struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, int rights, uint32_t owner, uint32_t *qpn, char *err);
 int vb_qp_connect(struct vb_ctx *c, struct vb_qp *qp, int port, int gid_index, int global, const struct vb_remote *r, uint32_t psn, char *err);
 int vb_qp_fail(struct vb_qp *qp); // to the error state: what is queued is flushed
 int vb_qp_destroy(struct vb_qp *qp);

@@ -26,6 +26,15 @@ func (t *table) find(qpn uint32) *session {
 	}
 }
 
+// owner is the session that was made as number of-1 of all; nil: none was. Other than the number of a queue pair, that is
+// never another session's.
+func (t *table) owner(of uint32) *session {
+	if of == 0 || int(of) > len(t.all) {
+		return nil
+	}
+	return t.all[of-1]
+}
+
 // has reports whether a queue pair of the session has, or had, that number. Any goroutine may ask.
 func (q *queuePairs) has(qpn uint32) bool {
 	return q.qpn == qpn || q.serveQPN != 0 && q.serveQPN == qpn

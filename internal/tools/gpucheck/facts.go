@@ -3,19 +3,18 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 // facts are of the machine, the driver and the devices.
 func (c *check) facts() {
-	c.printf("gpu-check, %s\n", c.report.Time)
-	for name, path := range map[string]string{"built": filepath.Join(c.dir, "BUILT"), "kernel": "/proc/sys/kernel/osrelease",
+	c.Printf("gpu-check, %s\n", c.report.Time)
+	for name, path := range map[string]string{"built": c.Path("BUILT"), "kernel": "/proc/sys/kernel/osrelease",
 		"driver": "/proc/driver/nvidia/version", "yama": "/proc/sys/kernel/yama/ptrace_scope"} {
 		b, err := os.ReadFile(path)
 		line, _, _ := strings.Cut(string(b), "\n")
@@ -30,23 +29,11 @@ func (c *check) facts() {
 		c.report.Facts["library"] = "libcuda.so.1 of the system"
 	}
 	c.devices()
-	for _, name := range slices.Sorted(keys(c.report.Facts)) {
-		c.printf("%-12s %s\n", name, c.report.Facts[name])
-	}
+	c.PrintFacts()
 	if c.report.Software {
-		c.printf("%s: no GPU has run this, and its figures say nothing about one\n", software)
+		c.Printf("%s: no GPU has run this, and its figures say nothing about one\n", software)
 	}
 	c.questions()
-}
-
-func keys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // devices asks the driver in this process.
@@ -65,12 +52,10 @@ func (c *check) devices() {
 		// wait some seconds until the driver has started the device.
 		_, err = d.Alloc(0, 1<<20)
 	}
-	p := part{Name: "the driver answers", Seconds: time.Since(start).Seconds(), Passed: err == nil}
 	if err != nil {
-		p.Why = err.Error()
-		c.report.Facts["devices"] = "none: " + p.Why
+		c.report.Facts["devices"] = "none: " + err.Error()
 	}
-	c.report.Parts = append(c.report.Parts, p)
+	c.Passed("the driver answers", time.Since(start), err)
 	for i, one := range all {
 		c.report.Facts[fmt.Sprint("device ", i)] = fmt.Sprintf("%s, PCI %s, %d MiB, dma-buf %v, peers %v", one.Name, one.PCI,
 			one.Memory>>20, one.DMABuf, one.Peers)
@@ -83,19 +68,19 @@ func (c *check) devices() {
 func (c *check) questions() {
 	dir, err := os.MkdirTemp("", "gpu-check-")
 	if err != nil {
-		c.printf("answers: %v\n", err)
+		c.Printf("answers: %v\n", err)
 		return
 	}
 	defer os.RemoveAll(dir)
-	cmd := command{limit: 40 * time.Second, args: []string{"answers", dir}}
+	cmd := partrun.Command{Limit: 40 * time.Second, Args: []string{"answers", dir}}
 	if lib := os.Getenv("GORUN_CUDA_LIB"); lib != "" {
-		cmd.env = []string{"CUDA_LIB=" + lib}
+		cmd.Env = []string{"CUDA_LIB=" + lib}
 	}
-	out := c.part("the questions that an H100 was asked", cmd)
+	out := c.Part("the questions that an H100 was asked", cmd)
 	c.report.Answers = strings.Split(strings.TrimSpace(out), "\n")
-	h100, err := os.ReadFile(filepath.Join(c.dir, "h100.txt"))
+	h100, err := os.ReadFile(c.Path("h100.txt"))
 	if err != nil {
-		c.printf("    no answers of an H100 to compare with: %v\n", err)
+		c.Printf("    no answers of an H100 to compare with: %v\n", err)
 	}
 	theirs := attributes(string(h100))
 	for _, line := range c.report.Answers {
@@ -104,17 +89,17 @@ func (c *check) questions() {
 			continue
 		}
 		if name == "GPU_DIRECT_RDMA_WRITES_ORDERING" || name == "DMA_BUF_SUPPORTED" {
-			c.printf("%-12s %s\n", "attribute", name+" = "+value)
+			c.Printf("%-12s %s\n", "attribute", name+" = "+value)
 		}
 		if name == "COMPUTE_MODE" && value != "0" {
-			c.printf("%-12s %s\n", "attribute", name+" = "+value+": ranks cannot share the device (nvidia-smi -c DEFAULT)")
+			c.Printf("%-12s %s\n", "attribute", name+" = "+value+": ranks cannot share the device (nvidia-smi -c DEFAULT)")
 		}
 		if was, known := theirs[name]; known && was != value {
 			c.report.Differs = append(c.report.Differs, fmt.Sprintf("%s = %s (H100: %s)", name, value, was))
 		}
 	}
 	for _, line := range c.report.Differs {
-		c.printf("%-12s %s\n", "differs", line)
+		c.Printf("%-12s %s\n", "differs", line)
 	}
 }
 

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 // measurement is a job of a benchmark that prints one figure.
@@ -45,10 +45,10 @@ func atLeast(ratio float64, what string) goal {
 
 // figures measures what issue 29 has goals for.
 func (c *check) figures() {
-	c.printf("\nfigures\n")
+	c.Printf("\nfigures\n")
 	pulls, err := c.pulls([]int64{8, 64 << 10, 1 << 20, 16 << 20, 256 << 20})
 	if err != nil {
-		c.printf("the bare pull was not measured: %v\n", err)
+		c.Printf("the bare pull was not measured: %v\n", err)
 	}
 	for _, f := range []struct {
 		name string
@@ -126,35 +126,15 @@ func (c *check) figure(f figure, g goal, err error) {
 		f.Met = &met
 	}
 	c.report.Figures = append(c.report.Figures, f)
-	c.printf("%s\n", f.line())
+	c.Printf("%s\n", f.line())
 }
 
 // measure runs a benchmark of two ranks for one size. They share the device that the bare pull is made on.
 func (c *check) measure(m measurement) (float64, error) {
 	words := fmt.Sprintf("%s --time %v --warm-time %v --json -M 2G", m.command, c.each.Seconds(), c.each.Seconds()/2)
-	out, err := c.output(gorun(20*time.Second, append([]string{visible(1)}, m.env...), 2, words).as(m.mapped))
+	out, err := c.Output(gorun(20*time.Second, append([]string{visible(1)}, m.env...), 2, m.mapped, words))
 	if err != nil {
 		return 0, err
 	}
-	return firstValue(out)
-}
-
-// firstValue is the first value of the only object that a benchmark has printed.
-func firstValue(out string) (float64, error) {
-	var object struct {
-		Values json.RawMessage `json:"values"`
-	}
-	if err := json.Unmarshal([]byte(strings.TrimSpace(out)), &object); err != nil {
-		return 0, fmt.Errorf("it printed no object: %w: %s", err, tail(out))
-	}
-	d := json.NewDecoder(strings.NewReader(string(object.Values)))
-	for {
-		token, err := d.Token()
-		if err != nil {
-			return 0, fmt.Errorf("it printed no value: %s", tail(out))
-		}
-		if v, ok := token.(float64); ok && v > 0 {
-			return v, nil
-		}
-	}
+	return partrun.FirstValue(out)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 // folder has shell scripts in place of the programs.
@@ -21,8 +23,9 @@ func folder(t *testing.T, scripts map[string]string) *check {
 			t.Fatal(err)
 		}
 	}
-	return &check{dir: dir, self: filepath.Join(dir, "self"), out: t.TempDir(), text: new(bytes.Buffer), ctx: t.Context(),
-		each: time.Millisecond, until: time.Now().Add(time.Minute), report: report{Facts: map[string]string{}}}
+	r := &partrun.Runner{Name: "gpu-check", Self: filepath.Join(dir, "self"), Out: t.TempDir(), Text: new(bytes.Buffer),
+		Ctx: t.Context(), Until: time.Now().Add(time.Minute), Report: &partrun.Report{Facts: map[string]string{}}}
+	return &check{Runner: r, each: time.Millisecond, report: report{Report: r.Report}}
 }
 
 // object is what a benchmark prints.
@@ -47,35 +50,7 @@ func TestPartsDoNotStopEachOther(t *testing.T) {
 	// The driver, answers (which is not there), bibw and collective.
 	if bad != 4 || len(c.report.Parts) < 15 || len(c.report.Figures) != 12 || c.report.code() != failed {
 		t.Errorf("%d of %d parts are bad, %d figures, code %d\n%s", bad, len(c.report.Parts), len(c.report.Figures),
-			c.report.code(), c.text)
-	}
-}
-
-// A job that hangs is killed with all its processes, and when no time is left nothing is started.
-func TestLimits(t *testing.T) {
-	c := folder(t, map[string]string{"gorun": `echo begun; sleep 600 & wait`})
-	out, err := c.output(gorun(300*time.Millisecond, nil, 2, "x"))
-	if err == nil || !strings.Contains(err.Error(), "it was killed after") || out != "begun\n" {
-		t.Errorf("printed %q, %v", out, err)
-	}
-	c.until = time.Now()
-	if _, err := c.output(gorun(time.Minute, nil, 2, "x")); err == nil || err.Error() != "no time was left" {
-		t.Errorf("after the end: %v", err)
-	}
-}
-
-func TestFirstValue(t *testing.T) {
-	for text, want := range map[string]float64{
-		`{"values":{"Avg Latency(us)":20.5,"P50":7}}` + "\n": 20.5, `{"values":{"a":null,"b":3}}`: 3,
-	} {
-		if got, err := firstValue(text); err != nil || got != want {
-			t.Errorf("%s: %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "8 20.5", `{"values":{}}`, `{"values":{"a":0}}`, `{}`} {
-		if got, err := firstValue(text); err == nil {
-			t.Errorf("%q: %v", text, got)
-		}
+			c.report.code(), c.Text)
 	}
 }
 
@@ -124,14 +99,16 @@ func TestSoftwareFigures(t *testing.T) {
 
 func TestCodes(t *testing.T) {
 	yes, no := true, false
+	passed := &partrun.Report{Parts: []partrun.Part{{Passed: true}}}
+	one := &partrun.Report{Parts: []partrun.Part{{Passed: true}, {}}}
 	for _, c := range []struct {
 		r    report
 		code int
 	}{
-		{report{Parts: []part{{Passed: true}}, Figures: []figure{{Met: &yes}, {}}}, 0},
-		{report{Parts: []part{{Passed: true}}, Figures: []figure{{Met: &yes}, {Met: &no}}}, missed},
-		{report{Parts: []part{{Passed: true}, {}}, Figures: []figure{{Met: &no}}}, failed},
-		{report{Parts: []part{{Passed: true}}, Figures: []figure{{Met: &no}, {Why: "x"}}}, failed},
+		{report{Report: passed, Figures: []figure{{Met: &yes}, {}}}, 0},
+		{report{Report: passed, Figures: []figure{{Met: &yes}, {Met: &no}}}, missed},
+		{report{Report: one, Figures: []figure{{Met: &no}}}, failed},
+		{report{Report: passed, Figures: []figure{{Met: &no}, {Why: "x"}}}, failed},
 	} {
 		if got := c.r.code(); got != c.code {
 			t.Errorf("%+v: %d", c, got)
@@ -176,22 +153,25 @@ func TestMappedOrNot(t *testing.T) {
 		{oneCopy, "mapped", ""}, {oneCopy, "staged", "not measured one copy: " + notMappedText + ": why"},
 		{notMapped, "mapped", "did not go through pinned memory"}, {notMapped, "staged", ""}, {whatever, "staged", ""},
 	} {
-		_, err := c.output(gorun(time.Minute, nil, 2, p.word).as(p.m))
+		_, err := c.Output(gorun(time.Minute, nil, 2, p.m, p.word))
 		if (err == nil) != (p.why == "") || err != nil && !strings.Contains(err.Error(), p.why) {
 			t.Errorf("%v %s: %v", p.m, p.word, err)
 		}
 	}
-	kept, err := os.ReadFile(filepath.Join(c.out, "gpu-check-failed-1.txt"))
+	kept, err := os.ReadFile(filepath.Join(c.Out, "gpu-check-failed-1.txt"))
 	if err != nil || !strings.HasPrefix(string(kept), "GORUN_LOG=debug\ngorun -n 2 staged\n") ||
-		!strings.Contains(string(kept), "\n1\n2\n3\n") || c.failures != 2 {
-		t.Errorf("%v, %d failures\n%s", err, c.failures, kept)
+		!strings.Contains(string(kept), "\n1\n2\n3\n") {
+		t.Errorf("%v\n%s", err, kept)
+	}
+	if files, _ := filepath.Glob(filepath.Join(c.Out, "*")); len(files) != 2 {
+		t.Errorf("two parts have failed, and there are %q", files)
 	}
 }
 
 // Parts of correctness that hang leave time for the figures, and a signal ends everything.
 func TestTimeForFigures(t *testing.T) {
 	c := folder(t, map[string]string{"gorun": `case "$*" in *--json*) ` + object + `;; *) exec sleep 600;; esac`})
-	c.until = time.Now().Add(4 * time.Second)
+	c.Until = time.Now().Add(4 * time.Second)
 	c.all("")
 	measured := 0
 	for _, f := range c.report.Figures {
@@ -200,12 +180,12 @@ func TestTimeForFigures(t *testing.T) {
 		}
 	}
 	if measured < 5 {
-		t.Errorf("%d figures were measured\n%s", measured, c.text)
+		t.Errorf("%d figures were measured\n%s", measured, c.Text)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.ctx, c.until = ctx, time.Now().Add(time.Minute)
+	c.Ctx, c.Until = ctx, time.Now().Add(time.Minute)
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if _, err := c.output(gorun(time.Minute, nil, 2, "x")); err == nil || !strings.HasPrefix(err.Error(), "a signal has ended") {
+	if _, err := c.Output(gorun(time.Minute, nil, 2, whatever, "x")); err == nil || !strings.HasPrefix(err.Error(), "a signal has ended") {
 		t.Error(err)
 	}
 }

@@ -12,20 +12,17 @@
 // passed, and a goal is missed.
 //
 // Owns: the parts, their limits, the goals.
-// May call: accel, accel/cuda, golang.org/x/sys; as programs the binaries of its folder.
+// May call: internal/tools/partrun, accel, accel/cuda, golang.org/x/sys; as programs the binaries of its folder.
 // Never: judge a figure of the software GPU; need the network, a compiler or the go command.
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
-	"time"
+
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -42,9 +39,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	fs := flag.NewFlagSet("gpucheck", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	out := fs.String("o", ".", "the `folder` for gpu-check.txt and gpu-check.json")
-	limit := fs.Duration("limit", 5*time.Minute, "the `time` that all parts together may take")
-	each := fs.Duration("time", 500*time.Millisecond, "the `time` for which each figure is measured")
+	var opt partrun.Options
+	opt.Add(fs, "gpu-check")
 	only := fs.String("only", "", "one `part`: facts, correctness or figures")
 	if fs.Parse(args) != nil {
 		return usage
@@ -53,29 +49,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "gpucheck: -only is facts, correctness or figures, and there are no arguments")
 		return usage
 	}
-	self, err := os.Executable()
-	if err == nil {
-		err = os.MkdirAll(*out, 0o777)
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "gpucheck:", err)
-		return failed
-	}
-	text, err := os.Create(filepath.Join(*out, "gpu-check.txt"))
-	if err != nil {
-		fmt.Fprintln(stderr, "gpucheck:", err)
-		return failed
-	}
-	// A signal, such as of a time limit outside, ends the parts with all that they have started; the report is written.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	c := &check{dir: filepath.Dir(self), self: self, out: *out, text: io.MultiWriter(stdout, text), ctx: ctx,
-		until: time.Now().Add(*limit), each: *each}
-	c.all(*only)
-	err = c.report.write(filepath.Join(*out, "gpu-check.json"))
-	if e := text.Close(); err == nil {
-		err = e
-	}
+	c := &check{each: opt.Each}
+	err := opt.Run("gpu-check", stdout, func(r *partrun.Runner) any {
+		c.Runner, c.report.Report = r, r.Report
+		c.all(*only)
+		return &c.report
+	})
 	if err != nil {
 		fmt.Fprintln(stderr, "gpucheck:", err)
 		return failed

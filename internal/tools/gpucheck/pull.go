@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 // The bare pull is what a message from device to device of one host cannot be faster than: another process has the
@@ -34,11 +35,11 @@ func (c *check) pulls(sizes []int64) (map[int64]float64, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.Free(m))
 	}
-	args := []string{c.self, asPuller, hex.EncodeToString(handle), fmt.Sprint(offset), fmt.Sprint(m.Size)}
+	args := []string{c.Self, asPuller, hex.EncodeToString(handle), fmt.Sprint(offset), fmt.Sprint(m.Size)}
 	for _, n := range sizes {
 		args = append(args, fmt.Sprint(n))
 	}
-	out, err := c.output(command{limit: 30 * time.Second, args: args})
+	out, err := c.Output(partrun.Command{Limit: 30 * time.Second, Args: args})
 	if err = errors.Join(err, d.Free(m)); err != nil {
 		return nil, err
 	}

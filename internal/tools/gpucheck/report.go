@@ -1,10 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 // software is what the lines of figures say over the software GPU.
@@ -12,22 +12,11 @@ const software = "SOFTWARE DEVICE"
 
 // report is the object that is written.
 type report struct {
-	Time     string            `json:"time"`
-	Software bool              `json:"software_device"` // no GPU: the figures mean nothing
-	Facts    map[string]string `json:"facts"`
-	Answers  []string          `json:"answers"`           // of the driver to the questions that an H100 was asked
-	Differs  []string          `json:"differs,omitempty"` // attributes with other values than the H100's
-	Parts    []part            `json:"parts"`
-	Figures  []figure          `json:"figures"`
-	Result   string            `json:"result"`
-}
-
-// part is one thing that was run.
-type part struct {
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"`
-	Passed  bool    `json:"passed"`
-	Why     string  `json:"why,omitempty"` // not
+	*partrun.Report
+	Software bool     `json:"software_device"`   // no GPU: the figures mean nothing
+	Answers  []string `json:"answers"`           // of the driver to the questions that an H100 was asked
+	Differs  []string `json:"differs,omitempty"` // attributes with other values than the H100's
+	Figures  []figure `json:"figures"`
 }
 
 // figure is one line of the table of figures.
@@ -80,43 +69,26 @@ func (r *report) code() int {
 			code = missed
 		}
 	}
-	for _, p := range r.Parts {
-		if !p.Passed {
-			return failed
-		}
+	if len(r.Failed()) > 0 {
+		return failed
 	}
 	return code
 }
 
-// sum is the last line of the text.
+// sum is the end of the text.
 func (r *report) sum() string {
-	bad, miss := 0, 0
-	for _, p := range r.Parts {
-		if !p.Passed {
-			bad++
-		}
-	}
-	lost := 0
+	measured, miss := 0, 0
 	for _, f := range r.Figures {
-		if f.Why != "" {
-			lost++
+		if f.Why == "" {
+			measured++
 		}
 		if f.Met != nil && !*f.Met {
 			miss++
 		}
 	}
-	text := fmt.Sprintf("%d of %d parts passed; %d of %d figures were measured; %d goals are missed", len(r.Parts)-bad,
-		len(r.Parts), len(r.Figures)-lost, len(r.Figures), miss)
+	text := fmt.Sprintf("%s; %d goals are missed", r.Sum(len(r.Figures), measured), miss)
 	if r.Software {
 		text += "; " + software + ": the figures say nothing about a GPU"
 	}
 	return text
-}
-
-func (r *report) write(path string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o666)
 }

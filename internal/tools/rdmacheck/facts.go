@@ -3,15 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 	"github.com/gorun-mpi/mpi/internal/topology"
 	"github.com/gorun-mpi/mpi/transport/verbs"
 )
@@ -40,8 +38,8 @@ func (p *usedPort) env() []string {
 
 // facts are of the machine, the libraries and the devices.
 func (c *check) facts() {
-	c.printf("rdma-check, %s\n", c.report.Time)
-	for name, path := range map[string]string{"built": filepath.Join(c.dir, "BUILT"),
+	c.Printf("rdma-check, %s\n", c.report.Time)
+	for name, path := range map[string]string{"built": c.Path("BUILT"),
 		"kernel": "/proc/sys/kernel/osrelease", "system": "/etc/os-release", "limits": "/proc/self/limits"} {
 		b, err := os.ReadFile(path)
 		c.report.Facts[name] = fact(name, string(b), err)
@@ -49,12 +47,10 @@ func (c *check) facts() {
 	c.report.Facts["CPUs"] = fmt.Sprint(runtime.NumCPU())
 	c.report.Facts["rdma-core"] = c.rdmaCore()
 	c.devices()
-	for _, name := range slices.Sorted(maps.Keys(c.report.Facts)) {
-		c.printf("%-12s %s\n", name, c.report.Facts[name])
-	}
+	c.PrintFacts()
 	c.report.DevInfo = c.said("ibv_devinfo", "-v")
 	c.report.Info = c.said("gorun", "info")
-	c.printf("\n%s\n", c.report.DevInfo)
+	c.Printf("\n%s\n", c.report.DevInfo)
 }
 
 // fact is the line of a file that counts.
@@ -78,7 +74,7 @@ func (c *check) rdmaCore() string {
 		if _, err := exec.LookPath(ask[0]); err != nil {
 			continue
 		}
-		if out, err := exec.CommandContext(c.ctx, ask[0], ask[1:]...).Output(); err == nil {
+		if out, err := exec.CommandContext(c.Ctx, ask[0], ask[1:]...).Output(); err == nil {
 			return strings.Join(strings.Fields(string(out)), " ")
 		}
 	}
@@ -90,7 +86,7 @@ func (c *check) said(args ...string) string {
 	if _, err := exec.LookPath(args[0]); err != nil && args[0] != "gorun" {
 		return args[0] + " is not installed"
 	}
-	out, err := c.output(command{limit: 20 * time.Second, args: args})
+	out, err := c.Output(partrun.Command{Limit: 20 * time.Second, Args: args})
 	if err != nil {
 		return out + err.Error()
 	}
@@ -124,5 +120,5 @@ func (c *check) devices() {
 	if err == nil && len(c.ports) == 0 {
 		err = errors.New("no RDMA device with an ACTIVE port can be used (ibv_devinfo lists them; docs/rdma-node.md helps)")
 	}
-	c.passed("a device can be used", time.Since(start), err)
+	c.Passed("a device can be used", time.Since(start), err)
 }

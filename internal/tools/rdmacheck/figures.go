@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,12 +10,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 // figures measures some things beside perftest, over the first port of each device. Both ranks, and both ends of
 // perftest, are on this host: the device sends to itself.
 func (c *check) figures() {
-	c.printf("\nfigures\n")
+	c.Printf("\nfigures\n")
 	seen := map[string]bool{}
 	for i := range c.ports {
 		p := &c.ports[i]
@@ -36,9 +37,9 @@ func (c *check) figures() {
 func (c *check) beside(p *usedPort, f figure, words string, scale float64, args string) {
 	f.Name, f.Software = p.name()+": "+f.Name, p.software
 	words = fmt.Sprintf("%s --time %v --warm-time %v --json", words, c.each.Seconds(), c.each.Seconds()/2)
-	out, err := c.output(p.gorun(20*time.Second, words))
+	out, err := c.Output(p.gorun(20*time.Second, words))
 	if err == nil {
-		f.Value, err = firstValue(out)
+		f.Value, err = partrun.FirstValue(out)
 		f.Value *= scale
 	}
 	if err != nil {
@@ -48,7 +49,7 @@ func (c *check) beside(p *usedPort, f figure, words string, scale float64, args 
 		f.NoOther = err.Error()
 	}
 	c.report.Figures = append(c.report.Figures, f)
-	c.printf("%s\n", f.line())
+	c.Printf("%s\n", f.line())
 }
 
 // perftestPort is where the client of perftest finds its server.
@@ -71,30 +72,33 @@ func (c *check) perftest(p *usedPort, program, args string) (float64, error) {
 	if bandwidth {
 		words = append(words, "--report_gbits")
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, min(15*time.Second, max(0, time.Until(c.until))))
+	ctx, cancel := context.WithTimeout(c.Ctx, min(15*time.Second, max(0, time.Until(c.Until))))
 	defer cancel()
-	server := c.start(ctx, command{args: words})
-	var said bytes.Buffer
-	server.Stdout, server.Stderr = &said, &said
-	if err := server.Start(); err != nil {
+	server, err := c.Start(ctx, partrun.Command{Args: words}, nil, nil)
+	if err != nil {
 		return 0, err
 	}
 	defer func() {
 		server.Cancel()
 		server.Wait()
 	}()
-	var out []byte
-	err := errors.New("no time was left")
+	var out bytes.Buffer
+	err = errors.New("no time was left")
 	for ctx.Err() == nil { // until the server listens
-		if out, err = c.start(ctx, command{args: append(words, "127.0.0.1")}).CombinedOutput(); err == nil {
-			return perftestValue(string(out), bandwidth)
+		out.Reset()
+		var client *exec.Cmd
+		if client, err = c.Start(ctx, partrun.Command{Args: append(words, "127.0.0.1")}, &out, &out); err == nil {
+			err = client.Wait()
+		}
+		if err == nil {
+			return perftestValue(out.String(), bandwidth)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	return 0, fmt.Errorf("failed: %w: %s", err, tail(string(out)))
+	return 0, fmt.Errorf("failed: %w: %s", err, partrun.Tail(out.String()))
 }
 
 // perftestValue reads the last row of a table of perftest: of a time the typical one, which is the fifth number, and of
@@ -114,28 +118,8 @@ func perftestValue(out string, bandwidth bool) (float64, error) {
 		}
 	}
 	if row == nil {
-		return 0, fmt.Errorf("it has printed no row of numbers: %s", tail(out))
+		return 0, fmt.Errorf("it has printed no row of numbers: %s", partrun.Tail(out))
 	}
 	v, err := strconv.ParseFloat(row[at], 64)
 	return v * scale, err
-}
-
-// firstValue is the first value of the only object that a benchmark has printed.
-func firstValue(out string) (float64, error) {
-	var object struct {
-		Values json.RawMessage `json:"values"`
-	}
-	if err := json.Unmarshal([]byte(strings.TrimSpace(out)), &object); err != nil {
-		return 0, fmt.Errorf("it printed no object: %w: %s", err, tail(out))
-	}
-	d := json.NewDecoder(strings.NewReader(string(object.Values)))
-	for {
-		token, err := d.Token()
-		if err != nil {
-			return 0, fmt.Errorf("it printed no value: %s", tail(out))
-		}
-		if v, ok := token.(float64); ok && v > 0 {
-			return v, nil
-		}
-	}
 }

@@ -10,20 +10,18 @@
 // Exit codes: 0: everything passed; 1: something failed or did not run; 2: usage.
 //
 // Owns: the parts and their limits.
-// May call: transport/verbs, internal/topology; as programs the binaries of its folder, ibv_devinfo, perftest.
+// May call: internal/tools/partrun, transport/verbs, internal/topology; as programs the binaries of its folder,
+// ibv_devinfo, perftest.
 // Never: need the network, a compiler or the go command; judge a figure.
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
-	"time"
+
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -36,9 +34,8 @@ const (
 func run(args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("rdmacheck", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	out := fs.String("o", ".", "the `folder` for rdma-check.txt and rdma-check.json")
-	limit := fs.Duration("limit", 5*time.Minute, "the `time` that all parts together may take")
-	each := fs.Duration("time", 500*time.Millisecond, "the `time` for which each figure is measured")
+	var opt partrun.Options
+	opt.Add(fs, "rdma-check")
 	if fs.Parse(args) != nil {
 		return usage
 	}
@@ -46,28 +43,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rdmacheck: there are no arguments")
 		return usage
 	}
-	self, err := os.Executable()
-	if err == nil {
-		err = os.MkdirAll(*out, 0o777)
-	}
-	var text *os.File
-	if err == nil {
-		text, err = os.Create(filepath.Join(*out, "rdma-check.txt"))
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "rdmacheck:", err)
-		return failed
-	}
-	// A signal, such as of a time limit outside, ends the parts with all that they have started; the report is written.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	c := &check{dir: filepath.Dir(self), out: *out, text: io.MultiWriter(stdout, text), ctx: ctx,
-		until: time.Now().Add(*limit), each: *each}
-	c.all()
-	err = c.report.write(filepath.Join(*out, "rdma-check.json"))
-	if e := text.Close(); err == nil {
-		err = e
-	}
+	c := &check{each: opt.Each}
+	err := opt.Run("rdma-check", stdout, func(r *partrun.Runner) any {
+		c.Runner, c.report.Report = r, r.Report
+		c.all()
+		return &c.report
+	})
 	if err != nil {
 		fmt.Fprintln(stderr, "rdmacheck:", err)
 		return failed

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 )
 
 // folder has shell scripts in place of the programs, and they are in PATH.
@@ -20,8 +22,9 @@ func folder(t *testing.T, scripts map[string]string) *check {
 	}
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
 	t.Setenv(libraryVar, "")
-	return &check{dir: dir, out: t.TempDir(), text: new(bytes.Buffer), ctx: t.Context(), each: time.Millisecond,
-		until: time.Now().Add(time.Minute), report: report{Facts: map[string]string{}},
+	r := &partrun.Runner{Name: "rdma-check", Self: filepath.Join(dir, "self"), Out: t.TempDir(), Text: new(bytes.Buffer),
+		Ctx: t.Context(), Until: time.Now().Add(time.Minute), Report: &partrun.Report{Facts: map[string]string{}}}
+	return &check{Runner: r, each: time.Millisecond, report: report{Report: r.Report},
 		ports: []usedPort{{"mlx5_0", 1, 3, false}, {"mlx5_0", 2, 3, false}, {"rxe0", 1, -1, true}}}
 }
 
@@ -56,14 +59,14 @@ func TestPartsDoNotStopEachOther(t *testing.T) {
 	want := "mlx5_0:1: windows of 16 messages,mlx5_0:2: the conformance suite,mlx5_0:2: windows of 16 messages," +
 		"rxe0:1: windows of 16 messages"
 	if got := strings.Join(bad, ","); got != want || len(c.report.Parts) != 16 || c.report.code() != failed {
-		t.Errorf("%d parts, failed are %s\n%s", len(c.report.Parts), got, c.text)
+		t.Errorf("%d parts, failed are %s\n%s", len(c.report.Parts), got, c.Text)
 	}
 	for _, name := range bad {
 		if !strings.Contains(c.report.sum(), "FAILED: "+name+"\n") {
 			t.Errorf("%s is not named in %q", name, c.report.sum())
 		}
 	}
-	if text, err := os.ReadFile(filepath.Join(c.out, "rdma-check-failed-1.txt")); err != nil ||
+	if text, err := os.ReadFile(filepath.Join(c.Out, "rdma-check-failed-1.txt")); err != nil ||
 		!strings.Contains(string(text), "GORUN_VERBS_DEV=mlx5_0:1\n") || !strings.Contains(string(text), "this is why") {
 		t.Errorf("%v\n%s", err, text)
 	}
@@ -79,7 +82,7 @@ func TestFigures(t *testing.T) {
 			"\n;; *127.0.0.1) echo no; exit 1;; *) exec sleep 60;; esac",
 		"ib_write_lat": "echo what is this; exit 0"})
 	c.ports = c.ports[:2]
-	c.until = time.Now().Add(20 * time.Second)
+	c.Until = time.Now().Add(20 * time.Second)
 	c.figures()
 	if len(c.report.Figures) != 3 || c.report.code() != 0 {
 		t.Fatalf("%+v", c.report.Figures)
@@ -97,7 +100,7 @@ func TestFigures(t *testing.T) {
 		!strings.HasSuffix(line, software) {
 		t.Errorf("%q", line)
 	}
-	c.until = time.Now()
+	c.Until = time.Now()
 	c.figures()
 	if c.report.code() != failed || !strings.Contains(c.report.sum(), "6 of 9 figures") {
 		t.Error(c.report.sum())
@@ -109,7 +112,7 @@ func TestNoDevice(t *testing.T) {
 	c := folder(t, map[string]string{"gorun": "sleep 600 & wait"})
 	c.ports = nil
 	t.Setenv(libraryVar, "/nonexistent.so")
-	c.until = time.Now().Add(3 * time.Second)
+	c.Until = time.Now().Add(3 * time.Second)
 	c.all()
 	if c.report.code() != failed || !strings.Contains(c.report.Result, "FAILED: a device can be used") ||
 		!strings.Contains(c.report.Info, "it was killed after") && !strings.Contains(c.report.Info, "no time was left") {

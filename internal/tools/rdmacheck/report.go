@@ -1,11 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 
+	"github.com/gorun-mpi/mpi/internal/tools/partrun"
 	"github.com/gorun-mpi/mpi/internal/topology"
 )
 
@@ -14,22 +13,11 @@ const software = "SOFTWARE DEVICE"
 
 // report is the object that is written.
 type report struct {
-	Time    string            `json:"time"`
-	Facts   map[string]string `json:"facts"`
+	*partrun.Report
 	Devices []topology.Device `json:"devices"`
 	DevInfo string            `json:"ibv_devinfo"` // what ibv_devinfo -v has printed
 	Info    string            `json:"gorun_info"`  // likewise gorun info
-	Parts   []part            `json:"parts"`
 	Figures []figure          `json:"figures"`
-	Result  string            `json:"result"`
-}
-
-// part is one thing that was run.
-type part struct {
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"`
-	Passed  bool    `json:"passed"`
-	Why     string  `json:"why,omitempty"` // not
 }
 
 // figure is one line of the table of figures.
@@ -64,47 +52,23 @@ func (f figure) line() string {
 	return b.String()
 }
 
-// bad returns how many parts have failed and how many figures were not measured.
-func (r *report) bad() (parts, figures int) {
-	for _, p := range r.Parts {
-		if !p.Passed {
-			parts++
-		}
-	}
+// measured counts the figures that were measured.
+func (r *report) measured() (n int) {
 	for _, f := range r.Figures {
-		if f.Why != "" {
-			figures++
+		if f.Why == "" {
+			n++
 		}
 	}
-	return parts, figures
+	return n
 }
 
 // code is the exit code.
 func (r *report) code() int {
-	if parts, figures := r.bad(); parts+figures > 0 {
+	if len(r.Failed()) > 0 || r.measured() < len(r.Figures) {
 		return failed
 	}
 	return 0
 }
 
-// sum is the end of the text: what has failed, and the counts.
-func (r *report) sum() string {
-	var b strings.Builder
-	for _, p := range r.Parts {
-		if !p.Passed {
-			fmt.Fprintf(&b, "FAILED: %s\n", p.Name)
-		}
-	}
-	parts, figures := r.bad()
-	fmt.Fprintf(&b, "%d of %d parts passed; %d of %d figures were measured", len(r.Parts)-parts, len(r.Parts),
-		len(r.Figures)-figures, len(r.Figures))
-	return b.String()
-}
-
-func (r *report) write(path string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o666)
-}
+// sum is the end of the text.
+func (r *report) sum() string { return r.Sum(len(r.Figures), r.measured()) }
