@@ -157,6 +157,14 @@ func (deviceDoor) Collect(request any, f func(int64, error) error) {
 	r.comm = &Comm{commState: r.comm.commState, ctx: r.comm.ctx, landing: &landing{collect: f}}
 }
 
+// Keep implements door.Mpi.
+func (deviceDoor) Keep(request any, k door.Kept) {
+	r := request.(*Request).withoutHooks()
+	l := &landing{collect: k.End, persistent: true, free: k.Free}
+	r.comm = &Comm{commState: r.comm.commState, ctx: r.comm.ctx, landing: l}
+	r.start = func() error { return l.startKept(&r.request, k.Begin) }
+}
+
 // Host implements door.Mpi.
 func (deviceDoor) Host(comm any, rank int) int { return comm.(*Comm).group.Hosts().Host(rank) }
 

@@ -372,8 +372,26 @@ type landing struct {
 	collect func(int64, error) error // not nil: there is no layout, and this gets the call's result; see door.Mpi
 
 	// Of a persistent request, which has its landing for ever. sends: it sends what is packed. underWay: it has been
-	// started, and its result has not been collected.
+	// started, and its result has not been collected. free, of one with collect, is called when the request is freed.
 	persistent, sends, underWay bool
+	free                        func()
+}
+
+// startKept starts the persistent request p, which has the landing. begin comes before that, and collect after it, unless
+// begin has failed.
+func (l *landing) startKept(p *pml.Request, begin func() error) error {
+	if l.underWay {
+		return p.Start() // which says so
+	}
+	if err := begin(); err != nil {
+		return err
+	}
+	if err := p.Start(); err != nil {
+		return l.collect(0, err)
+	}
+	l.underWay = true
+	landingsOpen.Add(1)
+	return nil
 }
 
 // startPersistent starts the persistent request p, which has the landing.
@@ -432,6 +450,10 @@ func (l *landing) result(call *callInfo, st pml.Status, err error) (Status, erro
 		l.land(st)
 		return call.result(st, err)
 	}
+	if l.persistent && !l.underWay {
+		return call.result(st, err)
+	}
+	l.underWay = false
 	landingsOpen.Add(-1)
 	s, err := call.result(st, err)
 	return s, l.collect(s.Bytes, err)

@@ -280,6 +280,9 @@ func (r *Request) startOther() error {
 			return r.comm.group.Wrap("Start", int(r.peer), int(r.tag), err)
 		}
 	}
+	if ours, ok := err.(*Error); ok { // of package gpu
+		return ours
+	}
 	if err != nil {
 		return r.misuse("Start", err)
 	}
@@ -321,8 +324,12 @@ func (r *Request) Free() error {
 		}
 		return err
 	}
+	kept := r.comm.landing
 	if err := r.request.Free(); err != nil {
 		return r.misuse("Free", err)
+	}
+	if kept != nil && kept.free != nil {
+		kept.free()
 	}
 	if p := r.plan; p != nil {
 		r.plan = nil

@@ -26,7 +26,8 @@ type Driver interface {
 	// before. Nothing of the library waits for it on a stream, so that work of the user that stands still holds up
 	// nothing else. Mark blocks while the user's stream is full.
 	Mark(device int, stream uint64) (Event, error)
-	// Done reports whether the copy, or what was marked, has ended, and how. Once it has, ev is no event any more.
+	// Done reports whether the copy, or what was marked, has ended, and how. Once it has, ev is no event any more. It has
+	// ended after an error too: then Done may have waited for it.
 	Done(device int, ev Event) (bool, error)
 	// Drop gives up an event of Mark of which Done has not said that it has ended.
 	Drop(device int, ev Event)

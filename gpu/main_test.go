@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -86,6 +87,7 @@ type way struct {
 	name    string
 	options acceltest.Options
 	own     bool // a driver for each rank, as if each was a process
+	hosts   int  // so many have the ranks by turns, each with a machine of its own; 0: one
 	whole   bool // messages go over a library that matches by itself
 }
 
@@ -94,6 +96,64 @@ var ways = []way{
 	{name: "shared", own: true, options: acceltest.Options{Devices: 1, Seed: 2, Delay: 200 * time.Microsecond}},
 	{name: "two devices", own: true, options: acceltest.Options{Devices: 2, Seed: 3, Delay: 100 * time.Microsecond}},
 	{name: "staged", own: true, options: acceltest.Options{Devices: 2, Seed: 4, Delay: 100 * time.Microsecond, NotShared: true}},
+	{name: "two hosts", own: true, hosts: 2,
+		options: acceltest.Options{Devices: 2, Seed: 6, Delay: 100 * time.Microsecond}},
+}
+
+// host is where a rank is.
+func (w way) host(rank int) int { return rank % max(w.hosts, 1) }
+
+// apart is the device of a rank, whose links say which ranks are of another host.
+func (w way) apart(rank int, d transport.Device) transport.Device {
+	if w.hosts == 0 {
+		return d
+	}
+	facts := *d.Facts()
+	facts.ConnectNow = nil // each link is made by Connect
+	return &apartDevice{d, w, rank, &facts}
+}
+
+type apartDevice struct {
+	transport.Device
+	w     way
+	rank  int
+	facts *transport.Facts
+}
+
+func (d *apartDevice) Facts() *transport.Facts { return d.facts }
+
+func (d *apartDevice) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	l, err := d.Device.Connect(ctx, peer, address)
+	if err != nil || d.w.host(peer) == d.w.host(d.rank) {
+		return l, err
+	}
+	caps := *l.Caps()
+	caps.SameHost = false
+	return &apartLink{l, &caps}, nil
+}
+
+type apartLink struct {
+	transport.Link
+	caps *transport.Caps
+}
+
+func (l *apartLink) Caps() *transport.Caps { return l.caps }
+
+// drivers are the drivers of n ranks. machine makes a host's.
+func (w way) drivers(n int, machine func(acceltest.Options) *acceltest.Machine) (all []*acceltest.Process) {
+	var machines []*acceltest.Machine
+	for rank := range n {
+		host := w.host(rank)
+		if host == len(machines) {
+			machines = append(machines, machine(w.options))
+		}
+		if rank > 0 && !w.own {
+			all = append(all, all[0])
+		} else {
+			all = append(all, machines[host].Process())
+		}
+	}
+	return all
 }
 
 // everyWay runs a body as n ranks in all ways.
@@ -103,7 +163,7 @@ func everyWay(t *testing.T, n int, body func(r rank)) {
 	}
 }
 
-// alsoWhole is everyWay for messages that are not persistent: they go over a library that matches by itself, too.
+// alsoWhole is everyWay for messages: they go over a library that matches by itself, too.
 func alsoWhole(t *testing.T, n int, body func(r rank)) {
 	everyWay(t, n, body)
 	way{name: "whole", own: true, whole: true,
@@ -113,18 +173,9 @@ func alsoWhole(t *testing.T, n int, body func(r rank)) {
 // test runs a body as n ranks.
 func (w way) test(t *testing.T, n int, body func(r rank)) {
 	t.Run(w.name, func(t *testing.T) {
-		m := newMachine(t, w.options)
-		first := m.Process()
-		useDriver(t, first)
-		drivers := []*acceltest.Process{first}
-		for range n - 1 {
-			d := first
-			if w.own {
-				d = m.Process()
-			}
-			drivers = append(drivers, d)
-		}
-		var options []mpi.Option
+		drivers := w.drivers(n, func(o acceltest.Options) *acceltest.Machine { return newMachine(t, o) })
+		useDriver(t, drivers[0])
+		options := []mpi.Option{func(o *join.Options) { o.Host, o.Wrap = w.host, w.apart }}
 		if fabric := looptag.New(6); w.whole {
 			options = append(options, func(o *join.Options) {
 				o.Wrap = func(rank int, d transport.Device) transport.Device {

@@ -101,8 +101,10 @@ func send[T any](c *mpi.Comm, op door.Op, s Slice[T], dest, tag int) (*mpi.Reque
 	if bad != nil {
 		return nil, refused(bad, op.String(), c, dest, tag)
 	}
-	once := op != door.SendInit && op != door.SsendInit
-	if once && b.Len > 0 && dest != mpi.ProcNull && door.Through().MovesHostOnly(c) {
+	if b.Len > 0 && dest != mpi.ProcNull && door.Through().MovesHostOnly(c) {
+		if op == door.SendInit || op == door.SsendInit {
+			return sendInitWhole(c, op, s, b, dest, tag)
+		}
 		return sendWhole(c, op, s, b, dest, tag)
 	}
 	return request(door.Through().Send(c, op, reflect.TypeFor[T](), b, dest, tag))
@@ -113,7 +115,10 @@ func recv[T any](c *mpi.Comm, op door.Op, s Slice[T], source, tag int) (*mpi.Req
 	if bad != nil {
 		return nil, refused(bad, op.String(), c, source, tag)
 	}
-	if op != door.RecvInit && b.Len > 0 && source != mpi.ProcNull && door.Through().MovesHostOnly(c) {
+	if b.Len > 0 && source != mpi.ProcNull && door.Through().MovesHostOnly(c) {
+		if op == door.RecvInit {
+			return recvInitWhole(c, op, s, b, source, tag)
+		}
 		return recvWhole(op, s, b, func(host []T) (*mpi.Request, error) { return mpi.Irecv(c, host, source, tag) },
 			func(bad *mpi.Error) error { return refused(bad, op.String(), c, source, tag) })
 	}

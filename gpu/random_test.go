@@ -668,7 +668,7 @@ func TestRandomMessages(t *testing.T) {
 }
 
 // soakShare is the part of soakVar for each way: there are so many.
-const soakShare = 18
+const soakShare = 20
 
 // seeds are a test's: so many from the first one on; with soakVar, others for so long; with seedVar, that one.
 func seeds(t *testing.T, first uint64, programs int) iter.Seq[uint64] {
@@ -690,15 +690,16 @@ func playHere(t *testing.T, w way, s *scenario) {
 	if o.Seed = s.seed; s.seed%4 == 3 { // so that more copies are under way when a rank dies
 		o.Delay *= 20
 	}
-	m := acceltest.New(o)
-	shared := m.Process()
-	useDriver(t, shared)
+	var machines []*acceltest.Machine
+	w.options = o
+	drivers := w.drivers(s.ranks, func(o acceltest.Options) *acceltest.Machine {
+		machines = append(machines, acceltest.New(o))
+		return machines[len(machines)-1]
+	})
+	useDriver(t, drivers[0])
 	devices, players := make([]transport.Device, s.ranks), make([]*player, s.ranks)
 	for i := range players {
-		d := shared
-		if w.own && i > 0 {
-			d = m.Process()
-		}
+		d := drivers[i]
 		players[i] = &player{scenario: s, dice: rand.New(rand.NewPCG(s.seed, uint64(100+i))),
 			streams: map[int]*acceltest.Stream{}, devicesOf: &devicesOf{devices: w.options.Devices,
 				alloc:  func(device, n int) Slice[byte] { return ok(allocOn[byte](d, device, n, int64(n))) },
@@ -715,7 +716,9 @@ func playHere(t *testing.T, w way, s *scenario) {
 				}}}
 	}
 	where := mpi.Option(func(o *join.Options) {
+		o.Host = w.host
 		o.Wrap = func(rank int, d transport.Device) transport.Device {
+			d = w.apart(rank, d)
 			devices[rank] = d // which may be closed while an engine uses it
 			if s.seed%2 == 1 {
 				d = faulty.Wrap(d, int64(s.seed)*1000+int64(rank), faulty.Random(int64(s.seed)))
@@ -761,15 +764,17 @@ func playHere(t *testing.T, w way, s *scenario) {
 			if a.under.Len() > 0 {
 				of = a.under.of
 			}
-			if err := shared.Free(of.memory); err != nil {
+			if err := drivers[0].Free(of.memory); err != nil {
 				t.Error(err)
 			}
 		}
 	}
 	drain()
 	err := errors.Join(errs...)
-	if left := m.Left(); left != "" && err == nil {
-		err = fmt.Errorf("left:\n%s", left)
+	for _, m := range machines {
+		if left := m.Left(); left != "" && err == nil {
+			err = fmt.Errorf("left:\n%s", left)
+		}
 	}
 	if err != nil {
 		t.Errorf("%v: %v", s, err)

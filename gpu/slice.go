@@ -32,7 +32,9 @@ type allocation struct {
 	bad    *mpi.Error // why its slices cannot be used; nil: they can
 	freed  atomic.Bool
 
-	results atomic.Int32 // collective calls and receives that are to copy a result there
+	// results counts the collective calls and receives that are to copy a result there, and the copies of windows that
+	// have such a buffer.
+	results atomic.Int32
 }
 
 // Wrap returns the n elements of T at address ptr, which another package has allocated on a device: by cuMemAlloc,

@@ -33,13 +33,18 @@ func (c copying) wait() error {
 		if done, err := c.driver.Done(c.device, c.event); done || err != nil {
 			return err
 		}
-		if looks < looksYielding {
-			runtime.Gosched()
-		} else {
-			time.Sleep(nap)
-		}
+		pause(looks)
 	}
 	return nil
+}
+
+// pause is between a look and the next.
+func pause(looks int) {
+	if looks < looksYielding {
+		runtime.Gosched()
+	} else {
+		time.Sleep(nap)
+	}
 }
 
 // waitAll waits for copies, which may touch the caller's memory until then, and joins their errors.

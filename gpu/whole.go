@@ -58,17 +58,88 @@ func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*
 	}
 	s.of.results.Add(1)
 	door.Through().Collect(r, func(n int64, err error) error {
-		if n = min(n, b.Len); n > 0 {
-			if failed := store(&behind, b.Part(0, n), through.mem[:n]); failed != nil && err == nil {
-				err = wrong(driverError("", failed))
-			}
-		}
-		behind.drop()
-		through.giveBack()
-		s.of.results.Add(-1)
-		return named(err, op.String())
+		defer through.giveBack()
+		return landed(&behind, s, b, through, n, err, op, wrong)
 	})
 	return r, nil
+}
+
+// sendInitWhole is SendInit of a buffer with bytes, which each start copies. The pinned memory is the request's until it
+// is freed.
+func sendInitWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, dest, tag int) (*mpi.Request, error) {
+	through, bad := take(b.Driver, b.Len)
+	if bad != nil {
+		return nil, refused(bad, op.String(), c, dest, tag)
+	}
+	prepare := mpi.SendInit[T]
+	if op == door.SsendInit {
+		prepare = mpi.SsendInit[T]
+	}
+	r, err := prepare(c, elementsOf[T](through.mem, s.n), dest, tag)
+	if err != nil {
+		through.giveBack()
+		return nil, named(err, op.String())
+	}
+	door.Through().Keep(r, door.Kept{Free: through.giveBack,
+		Begin: func() error {
+			b, bad := s.buffer()
+			if bad == nil {
+				if err := fetch(b, through.mem[:b.Len]); err != nil {
+					bad = driverError("", err)
+				}
+			}
+			if bad != nil {
+				return refused(bad, op.String(), c, dest, tag)
+			}
+			return nil
+		},
+		End: func(_ int64, err error) error { return named(err, op.String()) }})
+	return r, nil
+}
+
+// recvInitWhole is RecvInit into a buffer with bytes.
+func recvInitWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, source, tag int) (*mpi.Request, error) {
+	wrong := func(bad *mpi.Error) error { return refused(bad, op.String(), c, source, tag) }
+	through, bad := take(b.Driver, b.Len)
+	if bad != nil {
+		return nil, wrong(bad)
+	}
+	r, err := mpi.RecvInit(c, elementsOf[T](through.mem, s.n), source, tag)
+	if err != nil {
+		through.giveBack()
+		return nil, named(err, op.String())
+	}
+	var behind streamMark
+	door.Through().Keep(r, door.Kept{Free: through.giveBack,
+		Begin: func() error {
+			b, bad := s.buffer()
+			if bad != nil {
+				return wrong(bad)
+			}
+			var err error
+			if behind, err = markOf(b); err != nil {
+				return wrong(driverError("", err))
+			}
+			s.of.results.Add(1)
+			return nil
+		},
+		End: func(n int64, err error) error {
+			return landed(&behind, s, b, through, n, err, op, wrong)
+		}})
+	return r, nil
+}
+
+// landed copies n bytes that have been received into the memory of the host to the device. err is the receive's.
+func landed[T any](behind *streamMark, s Slice[T], b accel.Buffer, through stage, n int64, err error, op door.Op,
+	wrong func(*mpi.Error) error) error {
+	if n = min(n, b.Len); n > 0 {
+		if failed := store(behind, b.Part(0, n), through.mem[:n]); failed != nil && err == nil {
+			err = wrong(driverError("", failed))
+		}
+	}
+	behind.drop()
+	s.of.results.Add(-1)
+	return named(err, op.String())
 }
 
 // exchangeWhole is Sendrecv with such messages. The receive is posted first, so that a rank that sends to itself finds

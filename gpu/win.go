@@ -147,7 +147,7 @@ func transfer[T any, B Buffer[T]](w *Win[T], op string, buf B, rank int, at int6
 		if bad != nil {
 			return w.failed(op, rank, !put, bad)
 		}
-		return w.move(op, rank, at, s.n, operation{put: put, device: b})
+		return w.move(op, rank, at, s.n, operation{put: put, device: b, of: s.of})
 	}
 	panic("gpu: a Buffer is of one of two types")
 }

@@ -26,14 +26,56 @@ import (
 // allRanks stands for the rank of a call that is about all of them.
 const allRanks = -1 << 30
 
-// copiesMost is how many copies of a window are under way. Each has some pinned memory if its buffer is of the host.
-const copiesMost = 64
+const (
+	// copiesMost is how many copies of a window are under way. Each has some pinned memory if its buffer is of the host.
+	copiesMost = 64
+	// startedMost is how many copies of all windows of this process a device has been asked for and may not have made.
+	// A goroutine that waits for a copy may ask for it beyond that. A driver whose queue is full blocks its caller, which
+	// may be an engine.
+	startedMost = 256
+)
+
+// started are the copies of windows that a device has been asked for, until a goroutine has waited for them.
+var started struct {
+	mu  sync.Mutex
+	all map[startedOn]int
+}
+
+type startedOn struct {
+	driver accel.Driver
+	device int
+}
+
+// enterDevice counts one more copy. It reports whether there is room for it, as there is if it is waited for.
+func enterDevice(d accel.Driver, device int, awaited bool) bool {
+	started.mu.Lock()
+	defer started.mu.Unlock()
+	on := startedOn{d, device}
+	if started.all[on] >= startedMost && !awaited {
+		return false
+	}
+	if started.all == nil {
+		started.all = map[startedOn]int{}
+	}
+	started.all[on]++
+	return true
+}
+
+func leaveDevice(d accel.Driver, device int) {
+	started.mu.Lock()
+	defer started.mu.Unlock()
+	on := startedOn{d, device}
+	if started.all[on]--; started.all[on] == 0 {
+		delete(started.all, on)
+	}
+}
 
 // operation is what a call moves.
 type operation struct {
 	put    bool
 	host   []byte       // memory of the host; or
 	device accel.Buffer // memory of a device, if that has bytes
+	of     *allocation  // of device
 }
 
 func (o *operation) size() int64 { return max(int64(len(o.host)), o.device.Len) }
@@ -73,13 +115,14 @@ type mapping struct {
 	near   *exposure
 }
 
-// rankCopy is a copy that is under way, or is started when a stream of the program has come to a mark. Its owner is
-// paths, then the goroutine that has taken it.
+// rankCopy is a copy that is under way, or is started when a stream of the program has come to a mark and the device has
+// room. Its owner is paths, then the goroutine that has taken it.
 type rankCopy struct {
 	copying // its driver is nil before the start
 	rank    int
 	through stage
 	near    *exposure     // which it touches; nil: none
+	buffer  *allocation   // of the caller's buffer on a device, which counts the copy; nil: it is of the host
 	to      []byte        // where the caller wants what comes to through; nil: nothing comes
 	taken   bool          // a goroutine waits for its end
 	over    chan struct{} // closed by that
@@ -223,8 +266,8 @@ func (of *allocation) endUse() *mpi.Error {
 		}
 	}
 	if of.results.Load() > 0 {
-		return mpierr.New("", mpi.ErrBuffer, "a collective call or a receive uses the memory; complete its request "+
-			"with Wait or Test first")
+		return mpierr.New("", mpi.ErrBuffer, "a collective call, a receive or an operation of a window uses the memory; "+
+			"complete its request with Wait or Test, or end its epoch, first")
 	}
 	if of.freed.Swap(true) {
 		return mpierr.New("", mpi.ErrNoMemory, "the memory has been freed already")
@@ -437,14 +480,24 @@ func (p *paths) make(o *operation, m mapping, rank int, at int64) (made bool, er
 	}
 	k := &rankCopy{rank: rank, near: m.near}
 	if o.device.Len > 0 {
+		k.buffer = o.of
+		k.buffer.results.Add(1)
 		err = p.copyDevice(o, k, m.device, m.base+uint64(off))
 	} else {
 		err = p.copyShort(o, k, m.device, m.base+uint64(off))
 	}
-	if err != nil { // else the copy leaves when it is over
-		m.near.leave(p)
+	if err != nil {
+		k.leave(p)
 	}
 	return true, err
+}
+
+// leave is called when the copy touches nothing any more.
+func (k *rankCopy) leave(p *paths) {
+	k.near.leave(p)
+	if k.buffer != nil {
+		k.buffer.results.Add(-1)
+	}
 }
 
 // copyDevice copies device memory. If its stream has not come so far, a later call starts the copy.
@@ -460,33 +513,38 @@ func (p *paths) copyDevice(o *operation, k *rankCopy, device int, addr uint64) e
 	return p.begin(k, device)
 }
 
-// start starts the copy if the stream has come to the mark. It reports whether the copy is started.
-func (k *rankCopy) start(d accel.Driver) bool {
+// start starts the copy if the stream has come to the mark, and the device has room or the copy is awaited. It reports
+// whether it is not for room that the copy is not started.
+func (k *rankCopy) start(d accel.Driver, awaited bool) bool {
 	if k.driver != nil || k.err != nil {
-		return k.driver != nil
+		return true
 	}
 	var passed bool
 	if passed, k.err = k.behind.passed(); !passed || k.err != nil {
+		return true
+	}
+	if !enterDevice(d, k.device, awaited) {
 		return false
 	}
 	var c copying
 	if c, k.err = startCopy(d, k.device, k.dst, k.src, k.n); k.err == nil {
 		k.copying = c
+	} else {
+		leaveDevice(d, k.device)
 	}
-	return k.err == nil
+	return true
 }
 
-// finish returns when the copy has ended.
+// waits reports whether the copy waits for a stream.
+func (k *rankCopy) waits() bool { return k.behind.driver != nil }
+
+// finish returns when the copy has ended, which waits for no stream.
 func (k *rankCopy) finish(d accel.Driver) error {
-	if !k.start(d) && k.err == nil {
-		if k.err = k.behind.pass(); k.err == nil {
-			k.start(d)
-		}
-	}
-	if k.err != nil {
+	if k.start(d, true); k.err != nil {
 		return k.err
 	}
 	err := k.wait()
+	leaveDevice(d, k.device)
 	if err == nil {
 		copy(k.to, k.through.mem)
 	}
@@ -530,20 +588,23 @@ func (p *paths) copyShort(o *operation, k *rankCopy, device int, addr uint64) er
 // for the oldest.
 func (p *paths) begin(k *rankCopy, device int) error {
 	k.device, k.over = device, make(chan struct{})
-	if k.start(p.driver); k.err != nil {
+	if k.start(p.driver, false); k.err != nil {
 		return k.err
 	}
 	p.mu.Lock()
 	p.under = append(p.under, k)
 	under := 0
 	for _, k := range p.under {
-		if !k.taken && k.start(p.driver) {
+		if k.taken {
+			continue
+		}
+		if k.start(p.driver, false); !k.waits() {
 			under++
 		}
 	}
 	p.mu.Unlock()
 	if under > copiesMost {
-		p.settleSome(func(k *rankCopy) bool { return !k.taken && k.driver != nil }, copiesMost/2)
+		p.settleSome(func(k *rankCopy) bool { return !k.taken && !k.waits() }, copiesMost/2)
 	}
 	return nil
 }
@@ -579,24 +640,40 @@ func (p *paths) settleSome(meant func(*rankCopy) bool, most int) {
 		}
 	}
 	p.mu.Unlock()
-	for _, k := range own {
-		k.start(p.driver)
-	}
-	for _, k := range own {
-		err := k.finish(p.driver)
-		k.through.giveBack()
-		k.near.leave(p)
-		if err != nil {
-			p.fails(k.rank, err)
+	for looks := 0; len(own) > 0; looks++ {
+		var behind []*rankCopy // their streams: one of them may wait for another copy
+		ahead := 0
+		for i, k := range own {
+			for ahead = max(ahead, i); ahead < len(own) && own[ahead].start(p.driver, false); ahead++ {
+			}
+			if k.waits() {
+				behind = append(behind, k)
+			} else {
+				p.end(k)
+			}
 		}
-		p.mu.Lock()
-		p.under = slices.DeleteFunc(p.under, func(other *rankCopy) bool { return other == k })
-		p.mu.Unlock()
-		close(k.over)
+		if len(behind) == len(own) {
+			pause(looks)
+		}
+		own = behind
 	}
 	for _, k := range all {
 		<-k.over
 	}
+}
+
+// end waits for the end of a copy that this goroutine has taken.
+func (p *paths) end(k *rankCopy) {
+	err := k.finish(p.driver)
+	k.through.giveBack()
+	k.leave(p)
+	if err != nil {
+		p.fails(k.rank, err)
+	}
+	p.mu.Lock()
+	p.under = slices.DeleteFunc(p.under, func(other *rankCopy) bool { return other == k })
+	p.mu.Unlock()
+	close(k.over)
 }
 
 // fails keeps the first error of the copies at a rank.

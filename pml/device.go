@@ -177,13 +177,13 @@ func (a *accelerators) begin(d accel.Driver) error {
 	e := a.e
 	bell, err := eventset.NewBell(e.sleep.Interrupt)
 	if err != nil {
-		d.Unpin(a.mem)
+		a.notBegun(d)
 		return err
 	}
 	e.lock()
 	defer e.unlock()
 	if e.gone {
-		d.Unpin(a.mem)
+		a.notBegun(d)
 		bell.Close()
 		return e.closed
 	}
@@ -192,6 +192,16 @@ func (a *accelerators) begin(d accel.Driver) error {
 	e.sleep.Through(e.dev)
 	e.links.transfers.accel = a
 	return nil
+}
+
+// notBegun ends pin.
+func (a *accelerators) notBegun(d accel.Driver) {
+	d.Unpin(a.mem)
+	for _, s := range a.spare {
+		if s.pinned {
+			s.pinned = d.Unpin(s.mem) != nil
+		}
+	}
 }
 
 // mapMemory makes the memory that will be pinned.

@@ -554,3 +554,38 @@ func TestDeviceStartsSoMany(t *testing.T) {
 	}
 	d.left()
 }
+
+// A rank that ends while it begins to use a driver unpins what it has pinned, also what has taken the part of other
+// memory before.
+func TestDeviceBeginsTooLate(t *testing.T) {
+	d := newDeviceRanks(t, 1, acceltest.Options{})
+	e, p := d.e[0], d.procs[0]
+	if err := e.mapStaging(); err != nil {
+		t.Fatal(err)
+	}
+	e.lock()
+	a := e.links.transfers.accel
+	small := &a.in.small
+	b := small.free[0]
+	small.free = small.free[1:]
+	a.retire(b)
+	e.unlock()
+	for n := 0; n == 0; time.Sleep(10 * time.Microsecond) {
+		e.lock()
+		n = len(a.spare)
+		e.unlock()
+	}
+	if err := a.pin(p); err != nil {
+		t.Fatal(err)
+	}
+	e.lock()
+	e.gone = true
+	e.unlock()
+	if a.begin(p); a.driver != nil {
+		t.Error("a rank that has ended uses the driver")
+	}
+	e.lock()
+	e.gone = false
+	e.unlock()
+	d.left()
+}

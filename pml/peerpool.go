@@ -386,7 +386,7 @@ type spareMem struct {
 }
 
 func (s *spareMem) free(a *accelerators) {
-	if !s.pinned || a.driver.Unpin(s.mem) == nil {
+	if !s.pinned || a.driver != nil && a.driver.Unpin(s.mem) == nil {
 		unix.Munmap(s.mem)
 	}
 }

@@ -257,8 +257,8 @@ func flush(device int) error {
 	return answer(C.ca_flush(C.int(device), &f), &f)
 }
 
-// userCall calls a function of the library by its name, as a user's program does, for tests. An argument is a number,
-// or the address of memory off the Go heap.
+// userCall calls a function of the library by its name, as a user's program does, for tests. The context of device is
+// current; -1: none need be. An argument is a number, or the address of memory off the Go heap.
 func userCall(device int, name string, args ...uint64) error {
 	var f C.struct_ca_fail
 	var a [6]C.uint64_t

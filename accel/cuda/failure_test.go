@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -163,6 +164,36 @@ func TestEachCallFails(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A copy does not run any more when Done has returned an error, also if the call has failed and not the copy: its caller
+// uses the memory again.
+func TestDoneFails(t *testing.T) {
+	d := softGPU(t)
+	const size = 1 << 20
+	m, host := must(d.Alloc(0, size)), must(mapped(size))
+	if err := d.Pin(host); err != nil {
+		t.Fatal(err)
+	}
+	k, want := &kernels{driver: d}, bytes.Repeat([]byte("moved"), size/5)
+	k.Write(m.Base, want)
+	for _, call := range []string{"cuEventQuery", "cuCtxPushCurrent"} {
+		for range 5 {
+			clear(host)
+			ev := must(d.Copy(0, address(host), m.Base, int64(len(want))))
+			orderFailure(call, 1)
+			if done, err := d.Done(0, ev); err == nil || !strings.Contains(err.Error(), call) {
+				t.Errorf("%s fails: %v, %v", call, done, err)
+			}
+			orderFailure("", 0)
+			if !bytes.Equal(host[:len(want)], want) {
+				t.Fatalf("%s fails: the copy still runs", call)
+			}
+		}
+	}
+	if err := errors.Join(d.Unpin(host), d.Free(m)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -625,22 +625,32 @@ uint64_t ca_mark(int device, uint64_t user, struct ca_fail *f)
 void ca_drop(int device, uint64_t number)
 {
 	struct ca_fail ignored;
-	if (enter(device, &ignored))
-		return;
+	int outside = enter(device, &ignored);
 	give(&all[device], (event)(uintptr_t)number); // the next record makes it another
-	leave(0);
+	if (!outside)
+		leave(0);
+}
+
+// ended gives the event back. After an error its caller takes the copy for ended, and the memory may be freed. Where it
+// is the call that has failed, the copy still runs.
+static int ended(struct device *d, event e, int err)
+{
+	if (err)
+		p_cuStreamSynchronize(d->stream);
+	give(d, e);
+	return err ? err : 1;
 }
 
 int ca_done(int device, uint64_t number, struct ca_fail *f)
 {
-	if (enter(device, f))
-		return -1;
+	struct device *d = &all[device]; // which has a context, since it has an event
 	event e = (event)(uintptr_t)number;
+	if (enter(device, f))
+		return ended(d, e, -1);
 	result r = p_cuEventQuery(e);
 	if (r == NOT_READY)
 		return leave(0);
-	give(&all[device], e);
-	return leave(r == SUCCESS ? 1 : fail(f, "cuEventQuery", r));
+	return leave(ended(d, e, r == SUCCESS ? 0 : fail(f, "cuEventQuery", r)));
 }
 
 // ring runs in a thread of the driver.
@@ -693,6 +703,8 @@ int ca_user_call(int device, const char *name, const uint64_t *a, struct ca_fail
 		(result(*)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t))dlsym(library, name);
 	if (!call)
 		return fail(f, "dlsym", NOT_FOUND);
+	if (device < 0)
+		return call(a[0], a[1], a[2], a[3], a[4], a[5]);
 	if (enter(device, f))
 		return -1;
 	result r = call(a[0], a[1], a[2], a[3], a[4], a[5]);

@@ -69,7 +69,8 @@ int ca_unpin(int device, void *p, struct ca_fail *f);
 uint64_t ca_copy(int device, uint64_t dst, uint64_t src, uint64_t n, struct ca_fail *f);
 // ca_mark returns an event that ends with what is on the user's stream now, or 0.
 uint64_t ca_mark(int device, uint64_t stream, struct ca_fail *f);
-// ca_done returns 1 if the event has ended, 0 if it has not, and -1 if it has failed. After 1 and -1 the event is gone.
+// ca_done returns 1 if the event has ended, 0 if it has not, and -1 if it has failed. After 1 and -1 the event is gone,
+// and the copy does not run any more.
 int ca_done(int device, uint64_t event, struct ca_fail *f);
 // ca_drop gives up an event of ca_mark.
 void ca_drop(int device, uint64_t event);
@@ -80,7 +81,7 @@ int ca_dmabuf(int device, uint64_t addr, uint64_t n, struct ca_fail *f);
 int ca_flush(int device, struct ca_fail *f);
 
 // For tests, which stand for a user's program: any function of the library by its name, with the primary context of
-// device current, and a function for cuLaunchHostFunc that reads from a descriptor.
+// device current, or -1: without one, and a function for cuLaunchHostFunc that reads from a descriptor.
 int ca_user_call(int device, const char *name, const uint64_t *args, struct ca_fail *f);
 uint64_t ca_reader(void);
 

@@ -44,6 +44,14 @@ type WinSpec struct {
 	Release func()
 }
 
+// Kept is what package gpu does for a persistent request.
+type Kept struct {
+	Begin func() error // before each start, which returns its error
+	// End gets the result of a start as the function of Collect does, also where there was none after Begin.
+	End  func(bytes int64, err error) error
+	Free func() // after the last End, when the request is freed
+}
+
 // Mpi is what package mpi does for package gpu. A comm is a *mpi.Comm, which may be nil, a message a *mpi.Message, and a
 // request a *mpi.Request. The elements of a buffer are of type t. Each method checks the arguments as the call of
 // package mpi does that has the name of op; the caller has checked the buffer.
@@ -69,6 +77,8 @@ type Mpi interface {
 	// Collect has f called with the status's bytes and the error of the request, or nil, when its result is collected;
 	// the caller that collects gets the error that f returns. f may take long.
 	Collect(request any, f func(bytes int64, err error) error)
+	// Keep has a persistent request, which was not started yet, call the functions of k.
+	Keep(request any, k Kept)
 	// WinCreate makes a window over device memory: a *mpi.Win[struct{}], whose calls that move elements are not used. It
 	// is a collective call, in which bad, unless it is nil, is the mistake of this rank. told is what all ranks tell, each
 	// as many bytes as this one.

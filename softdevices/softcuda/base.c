@@ -39,21 +39,38 @@ CUresult end(CUresult r)
 	return r;
 }
 
-/* SOFTCUDA_FAIL: whether this call of that name is the one that fails. */
+static CUresult failure(struct fail *f, const char *call, CUresult usual)
+{
+	if (strcmp(f->call, call) || ++f->seen != f->nth)
+		return CUDA_SUCCESS;
+	if (f->code)
+		return (CUresult)f->code;
+	if (!strncmp(call, "cuMem", 5) && (strstr(call, "Alloc") || strstr(call, "Create")))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return usual;
+}
+
+/* SOFTCUDA_FAIL and softcuda_fail: whether this call of that name is the one that fails. */
 CUresult fail_now(const char *call, CUresult usual)
 {
-	for (unsigned i = 0; i < lib.knobs.fails; i++) {
-		struct fail *f = &lib.knobs.fail[i];
+	CUresult r = failure(&lib.ordered, call, usual);
 
-		if (strcmp(f->call, call) || ++f->seen != f->nth)
-			continue;
-		if (f->code)
-			return (CUresult)f->code;
-		if (!strncmp(call, "cuMem", 5) && (strstr(call, "Alloc") || strstr(call, "Create")))
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		return usual;
-	}
-	return CUDA_SUCCESS;
+	for (unsigned i = 0; !r && i < lib.knobs.fails; i++)
+		r = failure(&lib.knobs.fail[i], call, usual);
+	return r;
+}
+
+EXPORT void softcuda_fail(const char *call, uint64_t nth, uint64_t *seen)
+{
+	struct fail *f = &lib.ordered;
+
+	pthread_mutex_lock(&lib.mu);
+	if (seen)
+		*seen = f->seen;
+	*f = (struct fail){ .nth = nth };
+	if (nth && strlen(call) < sizeof(f->call))
+		strcpy(f->call, call);
+	pthread_mutex_unlock(&lib.mu);
 }
 
 uint64_t now_ns(void)

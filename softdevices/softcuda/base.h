@@ -174,6 +174,7 @@ struct lib {
 	pthread_cond_t changed;
 	bool initialized;
 	struct knobs knobs;
+	struct fail ordered; /* by softcuda_fail */
 	struct device devices[MAX_DEVICES];
 	unsigned ndevices;
 	struct ctx *contexts;

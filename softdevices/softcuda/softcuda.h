@@ -21,6 +21,12 @@ size_t softcuda_left(char *text, size_t size);
 uint64_t softcuda_counter(const char *name);
 
 /*
+ * From now on the nth call of that name fails, as with SOFTCUDA_FAIL; 0: none does. This takes the place of what was
+ * ordered before. *seen is how many calls of that name there have been since; NULL: that is not asked.
+ */
+void softcuda_fail(const char *call, uint64_t nth, uint64_t *seen);
+
+/*
  * A descriptor for n bytes of device memory at addr, both multiples of 4096, for a software adapter that registers
  * addresses; -1: no allocation has all of them. README.md has its form.
  */
