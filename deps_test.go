@@ -297,7 +297,7 @@ func standard(to string) bool {
 func ours(to string) bool {
 	first, _, _ := strings.Cut(to, "/")
 	return slices.Contains([]string{"mpi", "internal", "tagmatch", "eager", "rendezvous", "transport", "pml", "launcher",
-		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma", "accel", "gpu"}, first)
+		"cmd", "benchmarks", "examples", "scripts", "collectives", "rma", "accel", "gpu", "checkpoint"}, first)
 }
 
 // judge returns what is wrong with the imports.

@@ -87,7 +87,7 @@ func fill(c *copies, keep, h header) {
 	s.end(h)
 }
 
-// save makes a Save of which each move may be the last. It returns whether any rank has ended it well.
+// save makes a Save of which each move may be the last. It reports whether any rank has ended it well.
 func (m *model) save(moves int) (ended bool) {
 	m.step++
 	h := m.ranks[0].current

@@ -66,7 +66,7 @@ func (c *copies) begin(keep header, length uint64) *slot {
 	return s
 }
 
-// end makes the slot whole if it has the copy that was expected.
+// end makes the slot whole if it has the copy that was expected, and reports whether it does.
 func (s *slot) end(want header) bool {
 	h, ok := headerOf(s.data)
 	s.header, s.whole = h, ok && h == want
