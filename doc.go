@@ -142,8 +142,9 @@
 // section of MPI 4.1.
 //
 //	Owns:     the public names; argument checks; communicators
-//	May call: internal/agree, internal/consensus (its values), internal/coll, internal/window, rma (its modes of locks), pml, internal/join, collectives,
-//	          internal/layout, internal/reduce, internal/standstill, internal/waits, internal/report, internal/meminfo,
+//	May call: internal/agree, internal/consensus (its values), internal/coll, internal/window, rma (its modes of
+//	          locks), pml, internal/join, collectives, internal/layout, internal/reduce, internal/standstill,
+//	          internal/waits, internal/report, internal/meminfo,
 //	          internal/mpierr, internal/ranks, internal/door (for device memory), accel (its buffers), transport (its
 //	          errors and interfaces)
 //	Never:    run a schedule, touch a board, match a message, choose a protocol, know a concrete transport
