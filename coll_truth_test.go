@@ -69,7 +69,7 @@ func TestRandomProgramsMove(t *testing.T) {
 	mpi.LookOften(t, 50*time.Microsecond)
 	seeds := uint64(1000)
 	if testing.Short() {
-		seeds = 30
+		seeds = 12
 	}
 	for seed := range seeds {
 		randomProgram(t, &truth.Random{Seed: seed, Mistakes: seed%5 == 4})
