@@ -24,20 +24,28 @@ const (
 	AwaitsWord                       // raise its word on a board, or answer
 )
 
+// Stand reports whether each rank of these jobs seems to wait, which StandStill then looks at as a whole. It makes no
+// garbage, so that it can be asked again and again beside ranks that work.
+func Stand(jobs [][]*Engine) bool {
+	for _, ranks := range jobs {
+		for _, e := range ranks {
+			e.lock()
+			stands := e.stands()
+			e.unlock()
+			if !stands {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // StandStill looks whether the ranks of these jobs, all of this process, can do nothing unless a goroutine calls the
 // library. still is called if so, with the locks of all: it does not call the library. It gets what each rank of each
 // job waits for. Otherwise, or where that cannot be known, nothing happens. Whether other goroutines could call is not
 // looked at. Callers name the jobs in one order: their engines are locked in that order.
 func StandStill(jobs [][]*Engine, still func([][]*Snapshot)) {
 	all := slices.Concat(jobs...)
-	for _, e := range all {
-		e.lock()
-		stands := e.stands()
-		e.unlock()
-		if !stands {
-			return
-		}
-	}
 	for _, e := range all { // as FailAll
 		e.lock()
 	}

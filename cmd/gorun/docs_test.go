@@ -202,7 +202,7 @@ func TestCookbookLines(t *testing.T) {
 		raced := strings.Contains(line, " -race ")
 		cgo := "CGO_ENABLED=0"
 		switch {
-		case regexp.MustCompile(`\bdlv |^go get `).MatchString(line),
+		case regexp.MustCompile(`\bdlv |--debug |^go get `).MatchString(line),
 			testing.Short() && regexp.MustCompile(`^go tool |-gcflags`).MatchString(line):
 			continue
 		case raced && (testing.Short() || noC != nil):
@@ -221,7 +221,7 @@ func TestCookbookLines(t *testing.T) {
 	if least := map[bool]int{true: 5, false: 10}[testing.Short()]; ran < least {
 		t.Errorf("%d lines ran, of at least %d: are they found?", ran, least)
 	}
-	if profiles, err := filepath.Glob(filepath.Join(dir, "cpu.*.pprof")); len(profiles) != 4 {
+	if profiles, err := filepath.Glob(filepath.Join(dir, "out", "rank-*.pprof")); len(profiles) != 4 {
 		t.Errorf("the program has written %q (%v)", profiles, err)
 	}
 }
@@ -267,21 +267,14 @@ func moduleOfCookbook(t *testing.T, page, root string) (dir string) {
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"runtime/pprof"
 
 	"github.com/gorun-mpi/mpi"
 )
 
 func main() {
-	mpi.Main(func(_ context.Context, world *mpi.Comm) error {
-		return profiled(world, ".", func() error { return mpi.Barrier(world) })
-	})
+	mpi.Main(func(_ context.Context, world *mpi.Comm) error { return mpi.Barrier(world) })
 }
-` + piece("func profiled("),
+`,
 		"prog_test.go": `package main
 
 import (

@@ -29,8 +29,9 @@ var (
 // jobs are those of this process. One goroutine looks at all of them: a rank of one may wait for a rank of another.
 var jobs struct {
 	sync.Mutex
-	all         []*Job        // in the order in which their engines are locked
-	over, ended chan struct{} // of the goroutine, which is there while all is not empty
+	all         []*Job          // in the order in which their engines are locked
+	engines     [][]*pml.Engine // of each of all
+	over, ended chan struct{}   // of the goroutine, which is there while all is not empty
 }
 
 // Watch looks at the ranks of these engines until Stop. When no rank can move it calls stands with the table, once.
@@ -39,6 +40,7 @@ func Watch(engines []*pml.Engine, stands func(table string)) *Job {
 		stands: stands}
 	jobs.Lock()
 	defer jobs.Unlock()
+	jobs.engines = append(jobs.engines, engines)
 	if jobs.all = append(jobs.all, j); len(jobs.all) == 1 {
 		jobs.over, jobs.ended = make(chan struct{}), make(chan struct{})
 		go lookOver(jobs.over, jobs.ended)
@@ -55,7 +57,8 @@ func (j *Job) Enter(rank int, names Names) {
 // Stop ends the looks. No call of stands is under way afterwards.
 func (j *Job) Stop() {
 	jobs.Lock()
-	jobs.all = slices.DeleteFunc(jobs.all, func(o *Job) bool { return o == j })
+	at := slices.Index(jobs.all, j)
+	jobs.all, jobs.engines = slices.Delete(jobs.all, at, at+1), slices.Delete(jobs.engines, at, at+1)
 	last, ended := len(jobs.all) == 0, jobs.ended
 	if last {
 		close(jobs.over)
@@ -92,13 +95,14 @@ func lookOver(over, ended chan struct{}) {
 func lookOnce() (stopped bool) {
 	jobs.Lock()
 	defer jobs.Unlock()
-	engines := make([][]*pml.Engine, len(jobs.all))
-	for i, j := range jobs.all {
-		engines[i] = j.engines
-	}
+	return pml.Stand(jobs.engines) && lookAtAll()
+}
+
+// lookAtAll is lookOnce where each rank seems to wait. It reports whether it has looked at all goroutines in vain.
+func lookAtAll() (stopped bool) {
 	var found [][]*pml.Snapshot
 	var all []stack
-	pml.StandStill(engines, func(s [][]*pml.Snapshot) {
+	pml.StandStill(jobs.engines, func(s [][]*pml.Snapshot) {
 		found = s
 		all = allWait(asleep(s))
 	})
