@@ -21,7 +21,7 @@ type Hooks struct {
 // BcastValue, as those others, and see no call that does not communicate.
 func WithHooks(h Hooks) Option { return func(o *options) { o.Hooks = &h } }
 
-// around returns hooks that call inner's between those of h, which may be nil: what inner measures does not include the
+// around returns hooks that call inner's between h's, which may be nil: what inner measures does not include the
 // hooks of h.
 func (h *Hooks) around(inner *Hooks) *Hooks {
 	if h == nil {

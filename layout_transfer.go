@@ -377,8 +377,8 @@ type landing struct {
 	free                        func()
 }
 
-// startKept starts the persistent request p, which has the landing. begin comes before that, and collect after it, unless
-// begin has failed.
+// startKept starts the persistent request p, which has the landing. begin comes before that, and collect after it,
+// unless begin has failed.
 func (l *landing) startKept(p *pml.Request, begin func() error) error {
 	if l.underWay {
 		return p.Start() // which says so

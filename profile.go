@@ -133,7 +133,7 @@ type label struct {
 	peer int
 }
 
-// labelled returns a context with the labels of a call, and those of the Comm's context.
+// labelled returns a context with the labels of a call, and the labels of the Comm's context.
 func (h *hooked) labelled(k *Call) context.Context {
 	l := label{k.Op, Undefined}
 	if k.Peer >= 0 {

@@ -213,7 +213,7 @@ func TestRevokeEndsCalls(t *testing.T) {
 	})
 }
 
-// Later calls on a revoked communicator are ErrRevoked, those of requests and messages too, and what needs no other
+// Later calls on a revoked communicator are ErrRevoked, calls of requests and messages too, and what needs no other
 // rank still works.
 func TestCallsAfterRevoke(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {

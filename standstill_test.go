@@ -148,8 +148,8 @@ func TestNoRankCanMove(t *testing.T) {
 	}
 }
 
-// RunLocal goes on while a rank, or another goroutine of the process, is outside the library, whatever it does there, or
-// while a context can end a call.
+// RunLocal goes on while a rank, or another goroutine of the process, is outside the library, whatever it does there,
+// or while a context can end a call.
 func TestSomeRankCanMove(t *testing.T) {
 	LookOften(t, time.Millisecond)
 	const outside = 30 * time.Millisecond // dozens of looks

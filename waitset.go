@@ -108,8 +108,8 @@ func waitAllOther(rs []*Request, all bool, err error, each func(i int, st Status
 	return err
 }
 
-// landings are the results of a set that are to be unpacked, or copied to a device. A set's results are handed out under
-// the engine's lock, and a long copy has no place there.
+// landings are the results of a set that are to be unpacked, or copied to a device. A set's results are handed out
+// under the engine's lock, and a long copy has no place there.
 type landings []arrived
 
 type arrived struct {

@@ -287,8 +287,8 @@ func TestHeldOperationAtTheDead(t *testing.T) {
 	}
 }
 
-// The rank tells of a Get outside its memory in the next Flush that asks it. So a Flush asks after a FlushLocal that has
-// failed, and the Flush of a later Put does not fail for that Get.
+// The rank tells of a Get outside its memory in the next Flush that asks it. So a Flush asks after a FlushLocal that
+// has failed, and the Flush of a later Put does not fail for that Get.
 func TestGetOutsideIsToldOnce(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {

@@ -7,7 +7,7 @@ import (
 	"github.com/gorun-mpi/mpi"
 )
 
-// What Save and Restore may end with, beside the errors of messages.
+// What Save and Restore may end with, apart from the errors of messages.
 var (
 	// ErrIncomplete: another rank could not save. The checkpoint before is whole, and Save can be called again.
 	ErrIncomplete = errors.New("checkpoint: not saved at every rank")
@@ -27,10 +27,10 @@ type Store struct {
 	length uint64   // of all
 
 	comm     *mpi.Comm       // the program's; nil before the first Restore
-	current  header          // the newest checkpoint that all ranks have; Number 0: there is none
+	current  header          // the newest checkpoint that all ranks have; Number 0: no checkpoint
 	next     uint64          // the number of the next attempt
 	own      copies          // of this rank's slices
-	held     map[int]*copies // of the slices of other ranks, those of old wards until the next Save has ended
+	held     map[int]*copies // of the slices of other ranks; an old ward's until the next Save has ended
 	to       []int           // this rank's partners
 	wards    []int           // the ranks whose partner this rank is
 	lengths  []uint64        // of the slices of each rank
@@ -75,8 +75,8 @@ func Add[T any](s *Store, slice []T) error {
 	return nil
 }
 
-// Save makes a checkpoint of the slices: a collective call of all ranks of the communicator of the last Restore. step is
-// what Restore returns for it, and the same at all ranks. Save returns when all ranks have the checkpoint.
+// Save makes a checkpoint of the slices: a collective call of all ranks of the communicator of the last Restore. step
+// is what Restore returns for it, and the same at all ranks. Save returns when all ranks have the checkpoint.
 //
 // An error of a peer that has failed may come at some of the ranks only. Then, and after any error but ErrIncomplete, a
 // Restore must follow, at all ranks. The checkpoint before is whole until Save has ended well.

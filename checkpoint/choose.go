@@ -6,8 +6,8 @@ import (
 )
 
 // partners chooses k partners for each of the ranks of hosts, which has the host of each rank. A rank's partners are on
-// as many hosts as can be, and on its own host only when the other hosts have no rank left. Where all hosts have as many
-// ranks, each rank is the partner of k others.
+// as many hosts as can be, and on its own host only when the other hosts have no rank left. Where all hosts have as
+// many ranks, each rank is the partner of k others.
 func partners(hosts []int, k int) [][]int {
 	row := make([]int, len(hosts)) // the ranks, the first of each host before the second of any
 	local := make([]int, len(hosts))
@@ -52,8 +52,8 @@ type choice struct {
 	lost    []int    // ranks without whose slices there is no checkpoint
 }
 
-// choose finds the newest checkpoint of the newest row of which somewhere every rank's slices are. If there is none
-// although one was whole once, the choice says whose slices are lost.
+// choose finds the newest checkpoint of the newest row of which somewhere every rank's slices are. If no such
+// checkpoint is left, although one was whole once, the choice says whose slices are lost.
 func choose(n int, all []holding) (c choice) {
 	var newest header
 	for _, h := range all {

@@ -12,10 +12,11 @@ import (
 // Restore writes the newest checkpoint of which each rank's slices are somewhere into the slices of all ranks, and
 // returns its step. found is false if none was ever whole: the slices are as they were. It is a collective call of all
 // ranks of c, which are as many as those that have saved: a rank has the slices that the rank of its number had. Later
-// calls of Save are on c, where the tag mpi.MaxTag is the store's. Restore ends with a Save, so that the partners have what was lost with the dead.
+// calls of Save are on c, where the tag mpi.MaxTag is the store's. Restore ends with a Save, so that the partners have
+// what was lost with the dead.
 //
-// Errors: ErrLost, at all ranks, and the errors of messages. If another rank dies during the call, Restore can be called
-// again on a communicator without it.
+// Errors: ErrLost, at all ranks, and the errors of messages. If another rank dies during the call, Restore can be
+// called again on a communicator without it.
 func (s *Store) Restore(c *mpi.Comm) (step int64, found bool, err error) {
 	step, found, err = s.restore(c)
 	if err != nil {

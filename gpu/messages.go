@@ -8,8 +8,8 @@ import (
 )
 
 // Messages. Each call is the call of package mpi that has its name, with a Slice. A request is an *mpi.Request: Wait,
-// the Test…, the sets, Cancel and Start work as for other requests. A buffer belongs to the library until its request is
-// done; it must not be freed before.
+// the Test…, the sets, Cancel and Start work as for other requests. A buffer belongs to the library until its request
+// is done; it must not be freed before.
 
 // Send is mpi.Send from device memory: it returns when s may be written again. A short message waits until its receiver
 // is in a call of the library, and need not be matched.

@@ -316,8 +316,8 @@ func TestMessageErrors(t *testing.T) {
 	})
 }
 
-// A copy that fails, on either side, ends both ends of the message, and none hangs. The rank whose copy it was, at least,
-// gets the error.
+// A copy that fails, on either side, ends both ends of the message, and none hangs. The rank whose copy it was, at
+// least, gets the error.
 func TestMessageCopyFails(t *testing.T) {
 	everyWay(t, 2, func(r rank) {
 		for _, size := range []int{100, 300_000} {
@@ -353,8 +353,8 @@ func TestMessageCopyFails(t *testing.T) {
 	})
 }
 
-// Where messages go as a whole, the copy of a send fails before the message is sent, and the receiver's when it collects
-// the request. Neither leaves anything behind.
+// Where messages go as a whole, the copy of a send fails before the message is sent, and the receiver's when it
+// collects the request. Neither leaves anything behind.
 func TestWholeCopyFails(t *testing.T) {
 	w := way{name: "whole", own: true, whole: true, options: acceltest.Options{Devices: 2}}
 	w.test(t, 2, func(r rank) {
@@ -415,8 +415,8 @@ func TestFreeAndUseAgain(t *testing.T) {
 	})
 }
 
-// A message waits for the stream of its slice: for a kernel that writes what is sent, and for one that still reads what is
-// received into. Kernels that are launched afterwards see the message.
+// A message waits for the stream of its slice: for a kernel that writes what is sent, and for one that still reads what
+// is received into. Kernels that are launched afterwards see the message.
 func TestMessageWithStream(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// Slice is n elements of T in the memory of a device, as []T is in the memory of the host. It is small, and is passed by
-// value. The zero Slice has no elements, and stands for nil where a call of package mpi takes nil.
+// Slice is n elements of T in the memory of a device, as []T is in the memory of the host. It is small, and is passed
+// by value. The zero Slice has no elements, and stands for nil where a call of package mpi takes nil.
 type Slice[T any] struct {
 	of      *allocation // nil: the zero Slice
 	addr    uint64
@@ -42,9 +42,9 @@ type allocation struct {
 // [Slice.Free].
 //
 // Errors: mpi.ErrType if a T holds pointers; mpi.ErrCount for a negative n; mpi.ErrBuffer if ptr is no multiple of T's
-// alignment, is not of device memory (memory of the host, pinned or not, managed memory, memory that has been freed), or
-// if the n elements reach beyond the allocation; mpi.ErrUnavailable if there is no driver; mpi.ErrDevice if the driver
-// reports an error.
+// alignment, is not of device memory (memory of the host, pinned or not, managed memory, memory that has been freed),
+// or if the n elements reach beyond the allocation; mpi.ErrUnavailable if there is no driver; mpi.ErrDevice if the
+// driver reports an error.
 func Wrap[T any](ptr uint64, n int) (Slice[T], error) {
 	size, err := sizeOf[T]("gpu.Wrap", n)
 	if err != nil {
@@ -198,8 +198,8 @@ func (s Slice[T]) Err() error {
 	return nil
 }
 
-// Free ends the use of the allocation of which s is a part, with all its slices. It returns when no rank of this host has
-// the memory mapped any more. Memory of [Alloc] is then given back; memory of [Wrap] may be freed by its owner.
+// Free ends the use of the allocation of which s is a part, with all its slices. It returns when no rank of this host
+// has the memory mapped any more. Memory of [Alloc] is then given back; memory of [Wrap] may be freed by its owner.
 //
 // Errors: mpi.ErrNoMemory for a second Free, and for the zero Slice; mpi.ErrBuffer if a [Win] or a request that is not
 // done has the memory, which can be used on then; mpi.ErrDevice if the driver reports an error.

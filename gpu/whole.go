@@ -64,8 +64,8 @@ func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*
 	return r, nil
 }
 
-// sendInitWhole is SendInit of a buffer with bytes, which each start copies. The pinned memory is the request's until it
-// is freed.
+// sendInitWhole is SendInit of a buffer with bytes, which each start copies. The pinned memory is the request's until
+// it is freed.
 func sendInitWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, dest, tag int) (*mpi.Request, error) {
 	through, bad := take(b.Driver, b.Len)
 	if bad != nil {

@@ -32,8 +32,8 @@ type winState[T any] struct {
 }
 
 // WinCreate makes a window over s, which is the window's until Free: its memory must not be freed before. Every rank of
-// c calls it, each with a slice of its own, of any length; the zero Slice is no elements. The window waits for no stream
-// of s: work on the memory has ended when an epoch begins.
+// c calls it, each with a slice of its own, of any length; the zero Slice is no elements. The window waits for no
+// stream of s: work on the memory has ended when an epoch begins.
 //
 // Errors are those of [mpi.WinCreate], and: mpi.ErrBuffer, mpi.ErrCount or mpi.ErrDevice for a slice that cannot be
 // used; mpi.ErrDevice if the driver cannot prepare the memory.

@@ -19,9 +19,9 @@ import (
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// A rank copies to and from memory of its own process, and from memory that another process of its host has exported and
-// that can be opened here. What another rank says of its memory is hostile until it is checked here. Whether a handle
-// is of an allocation of the size that the rank says, only the driver knows.
+// A rank copies to and from memory of its own process, and from memory that another process of its host has exported
+// and that can be opened here. What another rank says of its memory is hostile until it is checked here. Whether a
+// handle is of an allocation of the size that the rank says, only the driver knows.
 
 // allRanks stands for the rank of a call that is about all of them.
 const allRanks = -1 << 30
@@ -115,8 +115,8 @@ type mapping struct {
 	near   *exposure
 }
 
-// rankCopy is a copy that is under way, or is started when a stream of the program has come to a mark and the device has
-// room. Its owner is paths, then the goroutine that has taken it.
+// rankCopy is a copy that is under way, or is started when a stream of the program has come to a mark and the device
+// has room. Its owner is paths, then the goroutine that has taken it.
 type rankCopy struct {
 	copying // its driver is nil before the start
 	rank    int

@@ -29,8 +29,8 @@ const (
 	impatience = 2 * time.Second
 )
 
-// asksFor is how long the ranks may be asked what they do before the end of the job goes on. It is longer than patience,
-// and than what it takes to write their goroutines.
+// asksFor is how long the ranks may be asked what they do before the end of the job goes on. It is longer than
+// patience, and than what it takes to write their goroutines.
 const asksFor = 3 * time.Second
 
 // stopped ends the cause of a job's end.

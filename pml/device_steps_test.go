@@ -202,7 +202,7 @@ func (s *deviceSteps) arriving(rank int) bool {
 	return len(n.devices[rank].inbox) > 0
 }
 
-// rest waits for what goes on beside the engines.
+// rest waits for what goes on apart from the engines.
 func (s *deviceSteps) rest() {
 	for _, e := range s.net.engines {
 		for aside := 1; aside > 0; {
@@ -280,7 +280,7 @@ func (s *deviceSteps) check() {
 			got = s.procs[e.rank].Read(e.m.Base, int64(len(e.whole)))
 		}
 		if !bytes.Equal(got, e.whole) {
-			s.fails("the buffer of end %d, at rank %d, has been touched after its end, or beside it", i, e.rank)
+			s.fails("the buffer of end %d, at rank %d, has been touched after its end, or next to it", i, e.rank)
 		}
 	}
 	for _, p := range s.procs {

@@ -615,8 +615,8 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// Where a rank ends in the middle of it all, what the other has under way with it ends too, and no copy touches a buffer
-// whose request has ended.
+// Where a rank ends in the middle of it all, what the other has under way with it ends too, and no copy touches a
+// buffer whose request has ended.
 func TestDeviceDeath(t *testing.T) {
 	for seed := range inShort(uint64(60), 20) {
 		d := newDeviceRanks(t, 2, acceltest.Options{Delay: 200 * time.Microsecond, Seed: seed, NotShared: seed%3 == 1,

@@ -231,8 +231,8 @@ func (o *offload) asking() bool {
 	return false
 }
 
-// busy reports whether the device has something under way that goes on without a call: it has matched a receive that has
-// not ended, or a receive has been asked back.
+// busy reports whether the device has something under way that goes on without a call: it has matched a receive that
+// has not ended, or a receive has been asked back.
 func (o *offload) busy() bool {
 	for i := range o.slots {
 		if s := &o.slots[i]; s.p != nil && (s.asked || s.matched) {

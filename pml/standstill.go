@@ -25,7 +25,7 @@ const (
 )
 
 // Stand reports whether each rank of these jobs seems to wait, which StandStill then looks at as a whole. It makes no
-// garbage, so that it can be asked again and again beside ranks that work.
+// garbage, so that it can be asked again and again while ranks work.
 func Stand(jobs [][]*Engine) bool {
 	for _, ranks := range jobs {
 		for _, e := range ranks {

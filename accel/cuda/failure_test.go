@@ -167,8 +167,8 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
-// A copy does not run any more when Done has returned an error, also if the call has failed and not the copy: its caller
-// uses the memory again.
+// A copy does not run any more when Done has returned an error, also if the call has failed and not the copy: its
+// caller uses the memory again.
 func TestDoneFails(t *testing.T) {
 	d := softGPU(t)
 	const size = 1 << 20

@@ -413,8 +413,8 @@ func testBuildOnHosts(t *testing.T, w *way) {
 	j.start().wait(0).prints(strings.Repeat("built [-n 7]\n", 4))
 }
 
-// The report of ranks on two hosts has the calls of all ranks, and each message ends after it has begun, by the clock of
-// rank 0.
+// The report of ranks on two hosts has the calls of all ranks, and each message ends after it has begun, by the clock
+// of rank 0.
 func testReportOnHosts(t *testing.T, w *way) {
 	dir := filepath.Join(t.TempDir(), "report")
 	w.start(t, 2, "--report", dir, proc.Build(t, "examples/ring")).wait(0).

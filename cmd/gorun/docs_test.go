@@ -182,8 +182,8 @@ func jobLine(known *pflag.FlagSet, args []string) error {
 
 // The command lines of the cookbook do what they say, one after the other, as a user types them in a module that has
 // the cookbook's code: its program writes profiles, and its test is the one of the page. Debugger and network may be
-// missing, so lines of dlv and go get do not run; TestGorunInDocuments looks at the flags of the first. With -short, and
-// without a C compiler, nothing is built for the race detector; with -short, nothing for a debugger or by go tool.
+// missing, so lines of dlv and go get do not run; TestGorunInDocuments looks at the flags of the first. With -short,
+// and without a C compiler, nothing is built for the race detector; with -short, nothing for a debugger or by go tool.
 func TestCookbookLines(t *testing.T) {
 	t.Parallel()
 	file, err := proc.CheckoutFile("docs/cookbook.md")
@@ -226,7 +226,7 @@ func TestCookbookLines(t *testing.T) {
 	}
 }
 
-// linesOfCookbook are the lines of a shell, and those of the file for CI.
+// linesOfCookbook are the lines of a shell, and the lines of the file for CI.
 func linesOfCookbook(page string) (lines []string) {
 	lang := ""
 	for line := range strings.Lines(page) {
@@ -247,8 +247,8 @@ func linesOfCookbook(page string) (lines []string) {
 	return lines
 }
 
-// moduleOfCookbook makes a module with code of the page, in a workspace with this checkout: nothing is fetched, and what
-// has been compiled there is used.
+// moduleOfCookbook makes a module with code of the page, in a workspace with this checkout: nothing is fetched, and
+// what has been compiled there is used.
 func moduleOfCookbook(t *testing.T, page, root string) (dir string) {
 	t.Helper()
 	pieces := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1)

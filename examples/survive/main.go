@@ -3,8 +3,8 @@
 //
 //	gorun --enable-recovery -n 10 ./examples/survive -spares 2 -deaths 2
 //
-// Eight ranks have a strip of rows each. The first -deaths ranks kill themselves, one each -after. The last line has the
-// sum of the result, which is the same to the bit whatever dies.
+// Eight ranks have a strip of rows each. The first -deaths ranks kill themselves, one each -after. The last line has
+// the sum of the result, which is the same to the bit whatever dies.
 package main
 
 import (

@@ -54,7 +54,7 @@ type earlyMessage struct {
 	body   []byte
 }
 
-// party are the ranks of a communicator, of an intercommunicator those of both groups, as far as failures go.
+// party are the ranks of a communicator, of an intercommunicator the ranks of both groups, as far as failures go.
 type party struct {
 	number  uint32
 	members *ranks.Set
@@ -191,7 +191,7 @@ func (r *Recovery) concern(ctx uint32, losses []pml.Loss) error {
 	return nil
 }
 
-// party returns the party of g, made now if there is none. The caller holds mu.
+// party returns the party of g, made now if g has no party. The caller holds mu.
 func (r *Recovery) party(g *Group) *party {
 	if p := r.parties[g.number()]; p != nil {
 		return p

@@ -49,7 +49,7 @@ type Group struct {
 	creations creations
 	// agreements are the calls of Agree and Shrink, which go on when a creation cannot.
 	agreements callQueue
-	inter      *interGroups // of an intercommunicator; nil: it is none
+	inter      *interGroups // of an intercommunicator; nil: of another communicator
 	low        int          // ranks of the lower one of two groups; 0: there is one group
 }
 

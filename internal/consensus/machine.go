@@ -79,7 +79,7 @@ func (m *Machine) Begin(v Value) (number uint32) {
 	return m.begun
 }
 
-// Decided returns the number of the agreement that was decided last, and its value. 0: there is none.
+// Decided returns the number of the agreement that was decided last, and its value. 0: no agreement was.
 func (m *Machine) Decided() (number uint32, v Value) { return m.last, m.decided }
 
 // Dead returns the ranks that are dead, as this rank knows. It is valid until the next call.

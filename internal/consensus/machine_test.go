@@ -377,7 +377,7 @@ func newCrowd(n int, want uint32, dying int, seed uint64) *crowd {
 	return &crowd{world: *newWorld(n, want), rnd: rnd, sent: make([]int, n), dying: dying}
 }
 
-// Random runs of up to 1,000 ranks end with one value, whichever ranks die, and whoever decides among them.
+// Random runs of up to 1,000 ranks end with one value, whichever ranks die, and whichever rank decides.
 func TestRandomDeaths(t *testing.T) {
 	runs := 400
 	if testing.Short() {

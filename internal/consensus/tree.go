@@ -1,7 +1,7 @@
 package consensus
 
 // The tree is binomial: without deaths, rank r reports to r without its lowest bit. A rank whose parent has died
-// reports to the nearest ancestor that lives. If there is none it reports to the lowest rank that lives, which decides.
+// reports to the nearest ancestor that lives. Without one it reports to the lowest rank that lives, which decides.
 // So a death changes the tree only for the ranks next to the dead one, and ranks that know of the same deaths have the
 // same tree.
 

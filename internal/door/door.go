@@ -52,8 +52,8 @@ type Kept struct {
 	Free func() // after the last End, when the request is freed
 }
 
-// Mpi is what package mpi does for package gpu. A comm is a *mpi.Comm, which may be nil, a message a *mpi.Message, and a
-// request a *mpi.Request. The elements of a buffer are of type t. Each method checks the arguments as the call of
+// Mpi is what package mpi does for package gpu. A comm is a *mpi.Comm, which may be nil, a message a *mpi.Message, and
+// a request a *mpi.Request. The elements of a buffer are of type t. Each method checks the arguments as the call of
 // package mpi does that has the name of op; the caller has checked the buffer.
 type Mpi interface {
 	// Type reports why elements of type t cannot be sent.

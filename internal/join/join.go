@@ -403,8 +403,8 @@ func (m *Member) followDeaths(client deathSource) {
 	}
 }
 
-// Answer has answer called with what the launcher asks this rank, on a goroutine of its own, until the member is closed:
-// how much it wants to know, and a folder for the stacks of the goroutines. Launchers but gorun ask nothing.
+// Answer has answer called with what the launcher asks this rank, on a goroutine of its own, until the member is
+// closed: how much it wants to know, and a folder for the stacks of the goroutines. Launchers but gorun ask nothing.
 func (m *Member) Answer(answer func(level int, dump string) []byte) {
 	client, ok := m.client.(interface {
 		Questions() <-chan pmi.Question

@@ -26,7 +26,7 @@ var (
 	Pause = time.Second
 )
 
-// jobs are those of this process. One goroutine looks at all of them: a rank of one may wait for a rank of another.
+// jobs are the jobs of this process. One goroutine looks at all of them: a rank of one may wait for a rank of another.
 var jobs struct {
 	sync.Mutex
 	all         []*Job          // in the order in which their engines are locked

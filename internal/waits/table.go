@@ -390,7 +390,7 @@ func (c *Call) any() bool {
 	return strings.Contains(c.Op, "Any") || strings.Contains(c.Op, "Some")
 }
 
-// circle is a shortest way from a rank back to it, without the rank at the end; nil: there is none, or it is not found
+// circle is a shortest way from a rank back to it, without the rank at the end; nil: no such way, or it is not found
 // in the steps that are left.
 func circle(next map[int][]int, from int, left *int) []int {
 	before := map[int]int{}

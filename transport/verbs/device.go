@@ -159,8 +159,8 @@ func (d *Device) makeBuffers() error {
 }
 
 // makeQueues makes the queues and returns how many receive buffers there may ever be: drivers do not lengthen the queue
-// later. A device that refuses a list of tags gets an ordinary receive queue: what it says that it can does not depend on
-// its link layer, and libmlx5 makes no such list over Ethernet.
+// later. A device that refuses a list of tags gets an ordinary receive queue: what it says that it can does not depend
+// on its link layer, and libmlx5 makes no such list over Ethernet.
 func (d *Device) makeQueues(tags, ops int) (buffers int, err error) {
 	forTags := 2*tags + ops // MATCH and DATA_VALID of each entry, and its operations
 	most := d.opt.mostReceives()

@@ -105,9 +105,9 @@ func TestKilledWhileRead(t *testing.T) {
 	}
 }
 
-// endedWhileRead reads the readableBytes of a peer again and again. When some READs are done it calls ending, which ends
-// the session, and it returns why a says that it has. Each READ that was started ends once, with an error or, until then,
-// with all of its bytes, and nothing is written where they went from then on.
+// endedWhileRead reads the readableBytes of a peer again and again. When some READs are done it calls ending, which
+// ends the session, and it returns why a says that it has. Each READ that was started ends once, with an error or,
+// until then, with all of its bytes, and nothing is written where they went from then on.
 func endedWhileRead(t *testing.T, a *end, l *link, addr, key uint64, after int, ending func()) error {
 	t.Helper()
 	want := pattern(readableBytes, 5)

@@ -15,8 +15,8 @@ const controlProtocol = "gorun verbs 1"
 const (
 	// tagHello is "my queue pair for you". It is sent once by each side, by the one that connects first unasked.
 	tagHello = iota + 1
-	// tagReady is "what I send to you arrives", of the higher rank, and then "so does what I send to you, and I have opened
-	// the session", of the lower one: see prove.go.
+	// tagReady is "what I send to you arrives", of the higher rank, and then "so does what I send to you, and I have
+	// opened the session", of the lower one: see prove.go.
 	tagReady
 	// tagBroken is "my queue pair for you has failed, or could not be made"; the payload says why.
 	tagBroken

@@ -319,8 +319,8 @@ func (d *Device) failAll(err error) {
 }
 
 // endSessions tells of the sessions whose requests are all back, for which the device moves no message any more, and of
-// which everything that has arrived is handed out. took is how many completions this Poll has handed out: with none, the
-// queue was empty.
+// which everything that has arrived is handed out. took is how many completions this Poll has handed out: with none,
+// the queue was empty.
 func (d *Device) endSessions(took int) {
 	list := d.ending
 	kept := list[:0]

@@ -17,8 +17,8 @@ import (
 // both have an answer. Else it has failed at both ends, before either has sent a packet by it, and another transport
 // takes the pair.
 //
-// So that both ends agree, one of them decides, the lower rank. A higher rank that gives up after its ready waits for the
-// lower rank to say ready or broken: only after broken another transport takes the pair.
+// So that both ends agree, one of them decides, the lower rank. A higher rank that gives up after its ready waits for
+// the lower rank to say ready or broken: only after broken another transport takes the pair.
 //
 // A queue pair's patience cannot be changed once it may send (ibv_modify_qp(3): from RTS to RTS neither timeout nor
 // retry_cnt), and its completions come to Poll, which a computing rank does not call. So a probe is a queue pair of its

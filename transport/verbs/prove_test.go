@@ -289,7 +289,7 @@ func exchanged(t *testing.T, all []*party) {
 	}
 }
 
-// A device with fewer queue pairs than the rank has peers: those for which there is none use tcp, at both ends, and the
+// A device with fewer queue pairs than the rank has peers: peers that get no queue pair use tcp, at both ends, and the
 // log names them.
 func TestFewQueuePairs(t *testing.T) {
 	needSoft(t)

@@ -9,9 +9,9 @@ import (
 )
 
 // receiveQueue is the shared receive queue: the buffers into which the messages of all peers come. It belongs to the
-// caller of Poll, but for watched and growth. Owner of a buffer: the device while it is posted; the caller of Poll while
-// it is lent, until the next Poll; then the queue. Invariant: posted, lent and owed are all buffers, which are the first
-// count of the slab.
+// caller of Poll, but for watched and growth. Owner of a buffer: the device while it is posted; the caller of Poll
+// while it is lent, until the next Poll; then the queue. Invariant: posted, lent and owed are all buffers, which are
+// the first count of the slab.
 type receiveQueue struct {
 	slab   // mem is as long as growth.most says, region is that of the first part
 	growth receiveGrowth
@@ -27,8 +27,8 @@ type receiveQueue struct {
 	watched atomic.Bool // the device will say it, once; the goroutine of async.go clears this
 }
 
-// receiveGrowth is how the buffers become more. It belongs to the goroutine of the control connections, and in the end to
-// Close.
+// receiveGrowth is how the buffers become more. It belongs to the goroutine of the control connections, and in the end
+// to Close.
 type receiveGrowth struct {
 	known   int      // buffers whose memory is registered
 	most    int      // that the device, its completion queue and the settings have room for
@@ -97,8 +97,8 @@ func (q *receiveQueue) extend(p receivePart) error {
 }
 
 // moreReceives has the memory of more buffers known to the device where the peers have become many, and leaves them to
-// Poll: each time twice as many, as long as there are fewer than two for each peer. It is called by the goroutine of the
-// control connections, without a lock, since registering memory takes long.
+// Poll: each time twice as many, as long as there are fewer than two for each peer. It is called by the goroutine of
+// the control connections, without a lock, since registering memory takes long.
 func (d *Device) moreReceives() {
 	q, g := &d.recv, &d.recv.growth
 	d.mu.Lock()

@@ -60,7 +60,7 @@ func (r *registrar) start(j *registerJob) {
 	r.another()
 }
 
-// end ends a registration. No operation of this rank uses it. A goroutine ends that of long memory soon, unless a peer
+// end ends a registration. No operation of this rank uses it. A goroutine ends it soon for long memory, unless a peer
 // may write by the key: then nothing may be written when end has returned.
 func (r *registrar) end(x region) {
 	if x.bytes > registerAtOnce && x.rights&remoteWrite == 0 {

@@ -20,9 +20,9 @@ import (
 //
 // The rank that connects first makes a queue pair, and the other when it gets the hello. Each side says hello once,
 // connects its queue pair when it has the other's hello, and says known; then the other proves its path (prove.go). The
-// higher rank says ready when its path is proved. The lower rank decides: when its own path is proved too, it says ready
-// and may send. The higher rank may send when it has that ready. So it does not matter which begins, nor whether both
-// do, and the first message finds a receiver that is ready.
+// higher rank says ready when its path is proved. The lower rank decides: when its own path is proved too, it says
+// ready and may send. The higher rank may send when it has that ready. So it does not matter which begins, nor whether
+// both do, and the first message finds a receiver that is ready.
 type session struct {
 	d     *Device
 	peer  int
@@ -124,7 +124,8 @@ type peers struct {
 	parts    []receivePart // for Poll, likewise
 }
 
-// sessionOf is the session with a peer; nil: there is none. Poll, which has no mu, asks where a queue pair does not tell.
+// sessionOf is the session with a peer; nil: there is none. Poll, which has no mu, asks where a queue pair does not
+// tell.
 func (p *peers) sessionOf(peer int32) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,9 +5,9 @@ package verbs
 import "sync/atomic"
 
 // table is what Poll finds sessions by, without mu. Where a reader of a table may look, a writer changes nothing, but
-// for an entry of byQPN, which goes from nil, or from a session whose queue pairs are destroyed, to a session: a session
-// that is added lies in all behind the end of every table before. So to add one costs the same however many there are.
-// Only when an array is full it is copied, into one twice as long.
+// for an entry of byQPN, which goes from nil, or from a session whose queue pairs are destroyed, to a session: a
+// session that is added lies in all behind the end of every table before. So to add one costs the same however many
+// there are. Only when an array is full it is copied, into one twice as long.
 type table struct {
 	all   []*session                // by index
 	byQPN []atomic.Pointer[session] // open addressing; the length is a power of two, twice the numbers in it at least
@@ -26,8 +26,8 @@ func (t *table) find(qpn uint32) *session {
 	}
 }
 
-// owner is the session that was made as number of-1 of all; nil: none was. Other than the number of a queue pair, that is
-// never another session's.
+// owner is the session that was made as number of-1 of all; nil: none was. Other than the number of a queue pair, that
+// is never another session's.
 func (t *table) owner(of uint32) *session {
 	if of == 0 || int(of) > len(t.all) {
 		return nil

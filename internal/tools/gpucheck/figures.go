@@ -94,8 +94,8 @@ func (c *check) figures() {
 	c.beside("H to H, 1 MiB, with the driver's door", "latency", "-m 1M:1M", "us", "without cgo", 1.05)
 }
 
-// beside measures a program that was built with cgo, and so with accel/cuda, and uses no device, and the same without cgo,
-// in turn; of each the best of three counts.
+// beside measures a program that was built with cgo, and so with accel/cuda, and uses no device, and the same without
+// cgo, in turn; of each the best of three counts.
 func (c *check) beside(name, program, args, unit, what string, most float64) {
 	var best [2]float64
 	var err error

@@ -5,8 +5,8 @@
 //
 // It prints a text and writes it to FOLDER/gpu-check.txt, and the same as one object to FOLDER/gpu-check.json. A part
 // that fails, or takes longer than it may, does not stop the others; FOLDER/gpu-check-failed-N.txt is all that it has
-// printed. A part that says "by one copy" fails where the log says that memory is not mapped. Over the software GPU each
-// line of a figure says SOFTWARE DEVICE, and no figure has a verdict.
+// printed. A part that says "by one copy" fails where the log says that memory is not mapped. Over the software GPU
+// each line of a figure says SOFTWARE DEVICE, and no figure has a verdict.
 //
 // Exit codes: 0: everything passed, and every goal is met; 1: something failed or did not run; 2: usage; 3: everything
 // passed, and a goal is missed.

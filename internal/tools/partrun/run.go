@@ -40,7 +40,7 @@ var errEnded = errors.New("a signal has ended the check")
 // Printf prints to the text of the check.
 func (r *Runner) Printf(format string, args ...any) { fmt.Fprintf(r.Text, format, args...) }
 
-// Path is that of a file in the folder of this program.
+// Path is the path of a file in the folder of this program.
 func (r *Runner) Path(name string) string { return filepath.Join(filepath.Dir(r.Self), name) }
 
 // Start starts a command that its Cancel, and the end of ctx, kill with all that it has started. The caller calls Wait.

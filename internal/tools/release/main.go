@@ -182,7 +182,7 @@ func (r *release) empty() error {
 // number is the version as the names of files have it.
 func (r *release) number() string { return strings.TrimPrefix(r.version, "v") }
 
-// flags are those of go build. The Dockerfile has the same.
+// flags are flags of go build. The Dockerfile has the same.
 func flags(version string) []string {
 	return []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -X main.release=" + version}
 }

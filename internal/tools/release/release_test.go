@@ -86,7 +86,7 @@ func targets() []target {
 	return slices.DeleteFunc(all, func(t target) bool { return t.arch == "" })
 }
 
-// Two runs of one commit, in two folders, give the same files byte for byte. The checksums are those of all files, the
+// Two runs of one commit, in two folders, give the same files byte for byte. The checksums are of all files, the
 // binary is static and knows its version, and the image is the one that docker has built of that version.
 func TestRelease(t *testing.T) {
 	log := docker(t)
