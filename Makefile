@@ -152,7 +152,7 @@ ifeq ($(GCC),)
 race verbs ucx: ; @echo "$@: skipped, since it needs gcc"
 else
 race: $(GOTESTSUM)  ## the race detector
-	CGO_ENABLED=1 $(GOTEST) -timeout 10m -race -short $(RACED)
+	CGO_ENABLED=1 $(GOTEST) -timeout 20m -race -short $(RACED)
 	CGO_ENABLED=1 $(GOTEST) -timeout 10m -race -short -run '^Test(RandomMessages|WinLeft)$$' ./gpu
 
 verbs: export CGO_ENABLED = 1
