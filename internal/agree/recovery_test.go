@@ -42,7 +42,8 @@ func TestFrames(t *testing.T) {
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(appendFrame(1, consensus.Frame{Kind: consensus.Report, Number: 1, Dead: consensus.Set{2}})[2:])
-	f.Add(appendFrame(1, consensus.Frame{Kind: consensus.Decision, Number: 1, Value: consensus.Value{Dead: consensus.Set{9}}})[2:])
+	decision := consensus.Frame{Kind: consensus.Decision, Number: 1, Value: consensus.Value{Dead: consensus.Set{9}}}
+	f.Add(appendFrame(1, decision)[2:])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const n = 5
 		for from := range n {

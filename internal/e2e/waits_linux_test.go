@@ -158,7 +158,9 @@ func jobsThatStand(t *testing.T, over string, env ...string) {
 			`^  rank 2: Recv from 0, tag 9, 8 B, world, for .*, at `, `^  0 waits for 2 waits for 0$`}},
 		{"waits tag", 2, []string{`^  rank 1: Recv from 0, tag 6, 8 B, world, for `,
 			`^  rank 1 has 3 messages from 0, tags 5, 7, world: did the receive ask for tag 6\?$`}},
-		{"waits returned", 2, []string{`^  rank 0: Recv from any rank, tag 0, 8 B, world, for `, `^  rank 1: Finalize, for .*, at job_linux_test\.go:\d+$`}},
+		{"waits returned", 2, []string{
+			`^  rank 0: Recv from any rank, tag 0, 8 B, world, for `,
+			`^  rank 1: Finalize, for .*, at job_linux_test\.go:\d+$`}},
 	} {
 		t.Run(c.name+" "+over, func(t *testing.T) {
 			t.Parallel()

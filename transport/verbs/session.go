@@ -124,8 +124,8 @@ type peers struct {
 	parts    []receivePart // for Poll, likewise
 }
 
-// sessionOf is the session with a peer; nil: there is none. Poll, which has no mu, asks where a queue pair does not
-// tell.
+// sessionOf is the session with a peer; nil: the peer has no session. Poll, which has no mu, asks where a queue pair
+// does not tell.
 func (p *peers) sessionOf(peer int32) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

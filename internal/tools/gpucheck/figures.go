@@ -90,13 +90,13 @@ func (c *check) figures() {
 		c.figure(figure{Name: "D to D, " + size + "iB, by tcp loopback", Value: value / 1e3, Unit: "GB/s",
 			Beside: "H to H", Other: host / 1e3}, atLeast(0.8, "H to H"), err)
 	}
-	c.beside("H to H, 8 B, with the driver's door", "latency", "-m 8:8", "us", "without cgo", 1.05)
-	c.beside("H to H, 1 MiB, with the driver's door", "latency", "-m 1M:1M", "us", "without cgo", 1.05)
+	c.withAndWithoutCgo("H to H, 8 B, with the driver's door", "latency", "-m 8:8", "us", "without cgo", 1.05)
+	c.withAndWithoutCgo("H to H, 1 MiB, with the driver's door", "latency", "-m 1M:1M", "us", "without cgo", 1.05)
 }
 
-// beside measures a program that was built with cgo, and so with accel/cuda, and uses no device, and the same without
-// cgo, in turn; of each the best of three counts.
-func (c *check) beside(name, program, args, unit, what string, most float64) {
+// withAndWithoutCgo measures a program that was built with cgo, and so with accel/cuda, and uses no device, and the
+// same without cgo, in turn; of each the best of three counts.
+func (c *check) withAndWithoutCgo(name, program, args, unit, what string, most float64) {
 	var best [2]float64
 	var err error
 	for range 3 {
