@@ -153,11 +153,13 @@ func deathInUpdate(w *Comm, alone bool, victim int, die func()) {
 	}
 	must(win.Get(was, 0, 0))
 	must(win.Flush(0))
+	meet := func() { second(Sendrecv(w, []byte{1}, 2-w.Rank(), 1, make([]byte, 1), 2-w.Rank(), 1)) }
+	meet() // a Get and a FetchOp of the same element at one time would be a mistake of the program; §12.3
 	if !alone {
 		ok(win.FetchOp(Sum, 1, 0, 0))
 	}
 	must(win.Unlock(0))
-	second(Sendrecv(w, []byte{1}, 2-w.Rank(), 1, make([]byte, 1), 2-w.Rank(), 1)) // rank 0 answers until then
+	meet() // rank 0 answers until then
 }
 
 // A Flush has the operations be complete before the rank goes on: of two ranks that each write to the other and then

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -288,4 +289,32 @@ func TestLooksWhileALeaderSleeps(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A leader that cannot sleep, since a request of a window is to be handled again, lets other goroutines call the
+// library: one of them may be what the request waits for.
+func TestSleeplessLeaderGivesTheLock(t *testing.T) {
+	e, end := parkedLeader(t)
+	h := &later{}
+	e.OpenWindow(1, 9, make([]byte, 8), h)
+	sendSelf(t, e, 9)
+	for h.tries.Load() < 1000 {
+		runtime.Gosched()
+	}
+	e.lock() // has to be had while the leader looks on
+	h.now = true
+	e.unlock()
+	end()
+}
+
+// later is the Handler of a window whose requests cannot be handled until now is set, under the engine's lock.
+type later struct {
+	lender
+	now   bool
+	tries atomic.Int64
+}
+
+func (l *later) Handle(int32, []byte) (again bool) {
+	l.tries.Add(1)
+	return !l.now
 }

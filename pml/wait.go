@@ -242,6 +242,9 @@ func (w *waitFor) park() (follow bool) {
 		return false
 	}
 	if e.gone || e.load.pending != 0 || !e.sleep.Arm(transport.Any, true) {
+		if e.asked() { // what keeps the leader awake may do so until another goroutine has had the lock
+			e.offer()
+		}
 		e.pace.came()
 		return false
 	}
