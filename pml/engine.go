@@ -62,7 +62,6 @@ type Engine struct {
 	dropped   dropped // contexts that have ended
 	wait      waitState
 	parked    sema // that of what the leader waits for while it sleeps in the device: see complete
-	parks     parks
 	pace      pace
 
 	server   server // what is to be started yet

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // parkedLeader is an engine of a world of one in which a caller sleeps in the device, for a message that does not come.
@@ -317,4 +318,29 @@ type later struct {
 func (l *later) Handle(int32, []byte) (again bool) {
 	l.tries.Add(1)
 	return !l.now
+}
+
+// Each caller that sleeps says for how long it has, the one that sleeps in the device and the one that follows it.
+func TestSleepersSayForHowLong(t *testing.T) {
+	e, end := parkedLeader(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		e.Recv(ctx, 1, 0, silence+1, nil)
+		close(over)
+	}()
+	e.following()
+	for known := 0; known < 2; runtime.Gosched() {
+		known = 0
+		e.Snapshot(func(s *Snapshot) {
+			for _, by := range s.Sleepers {
+				if by.For > 0 && by.For < time.Hour {
+					known++
+				}
+			}
+		})
+	}
+	cancel()
+	<-over
+	end()
 }

@@ -125,6 +125,7 @@ func (r *Request) Engine() *Engine { return r.e }
 // sema is where one goroutine sleeps.
 type sema struct {
 	ch chan struct{} // capacity 1, made on first use
+	parks
 }
 
 func (w *sema) channel() chan struct{} {

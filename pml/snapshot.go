@@ -27,7 +27,7 @@ type Snapshot struct {
 type Sleeper struct {
 	Awaited []Awaited
 	Leads   bool
-	For     time.Duration // for how long at least; 0: not known
+	For     time.Duration // for how long at least
 	IDs     []string      // of its requests, as a goroutine's stack has them
 	mark    *sema
 }
@@ -38,13 +38,13 @@ type Unasked struct {
 	Source, Tag int32
 }
 
-// parks says since when the leader has slept, again and again, while no operation has completed.
+// parks says since when a caller has slept, again and again, while no operation of its rank has completed.
 type parks struct {
 	completed uint // load.completed at the first of these sleeps
 	since     time.Time
 }
 
-// begin is called when the leader goes to sleep.
+// begin is called when the caller goes to sleep.
 func (p *parks) begin(e *Engine) {
 	if p.since.IsZero() || p.completed != e.load.completed {
 		*p = parks{e.load.completed, e.pace.now()}
@@ -105,11 +105,8 @@ func (s *Snapshot) note(e *Engine, a Awaited, r *Request) {
 		i++
 	}
 	if i == len(s.Sleepers) {
-		by := Sleeper{mark: holder.w, Leads: holder.w == &e.parked}
-		if by.Leads {
-			by.For = e.pace.now().Sub(e.parks.since)
-		}
-		s.Sleepers = append(s.Sleepers, by)
+		s.Sleepers = append(s.Sleepers, Sleeper{mark: holder.w, Leads: holder.w == &e.parked,
+			For: e.pace.now().Sub(holder.w.since)})
 	}
 	by := &s.Sleepers[i]
 	by.Awaited = append(by.Awaited, a)

@@ -250,7 +250,7 @@ func (w *waitFor) park() (follow bool) {
 	}
 	e.links.vigil.begin()
 	e.wait.park()
-	e.parks.begin(e)
+	e.parked.begin(e)
 	w.attach(&e.parked)
 	ends := w.cc != nil && w.cc.Done() != nil
 	if ends {
@@ -293,6 +293,7 @@ func (w *waitFor) follow() error {
 	default:
 	}
 	w.attach(own)
+	own.begin(e)
 	e.wait.followers++
 	if e.links.transfers.inbound > 0 && len(e.links.wanting) > 0 {
 		e.links.unheard = true // the leader may have passed senders over: it waits for another message

@@ -23,13 +23,16 @@ func init() { role("frozen", frozen) }
 
 const (
 	frozenBytes = 8 << 20
+	// heapBytes of the heap are registered by the call that sends them; a goroutine registers what is longer.
+	heapBytes = 1 << 20
 	// frozenTurns of a loop that does nothing are many seconds, after which it is a failure.
 	frozenTurns = 1 << 36
 )
 
 // A sender that has begun to send goes into a computation which gives no goroutine of its process the processor: it has
 // one, and nothing preempts it. The receiver gets the whole message meanwhile, by READs of the devices; the sender sees
-// that in memory that both share, and only then calls the library again.
+// that in memory that both share, and only then calls the library again. For a long message of the heap, which a
+// goroutine registers, the computation is preempted, as all are unless GODEBUG says otherwise.
 func TestVerbsSenderTakesNoPart(t *testing.T) {
 	library := hcakit.Build(t)
 	for _, c := range []struct {
@@ -43,6 +46,8 @@ func TestVerbsSenderTakesNoPart(t *testing.T) {
 		{"split", []string{"unexpected", "heap"}, []string{"SOFTHCA_MAX_MSG=65536"}},
 		{"software", []string{"expected", "heap"}, []string{"GORUN_TM=off"}},
 		{"split-alloc", []string{"expected", "alloc"}, []string{"SOFTHCA_MAX_MSG=65536"}},
+		{"long", []string{"expected", "long"}, []string{"GODEBUG="}},
+		{"long-software", []string{"unexpected", "long"}, []string{"GODEBUG=", "GORUN_TM=off"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			shared := t.TempDir() + "/shared"
@@ -99,7 +104,7 @@ func stamps(t *testing.T, j *job, word string) int64 {
 	return n
 }
 
-// frozen has the arguments expected or unexpected, heap or alloc, and the path of the shared memory.
+// frozen has the arguments expected or unexpected, heap, long or alloc, and the path of the shared memory.
 func frozen(_ context.Context, w *mpi.Comm) error {
 	f, err := os.OpenFile(os.Args[3], os.O_RDWR, 0)
 	if err != nil {
@@ -112,7 +117,10 @@ func frozen(_ context.Context, w *mpi.Comm) error {
 	}
 	defer unix.Munmap(flags)
 	buf := make([]byte, frozenBytes)
-	if os.Args[2] == "alloc" {
+	switch os.Args[2] {
+	case "heap":
+		buf = buf[:heapBytes]
+	case "alloc":
 		b, err := mpi.Alloc[byte](frozenBytes)
 		if err != nil {
 			return err

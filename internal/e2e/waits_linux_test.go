@@ -342,7 +342,8 @@ func (j *job) rank(rank int) (found proc.Info) {
 func (j *job) shows(t *testing.T, want ...string) {
 	t.Helper()
 	var text, missing string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	// Each look has each rank of the job write down its goroutines, which takes the CPUs from other tests.
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 		text, missing = j.status(), ""
 		for _, w := range want {
 			if !regexp.MustCompile("(?m)" + w).MatchString(text) {
