@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,7 +189,11 @@ func TestRevokeEndsCalls(t *testing.T) {
 			return s.Wait()
 		},
 	}
+	// Over UCX no sender takes back what it sends. The ranks that hear of the revocation first receive and drop it, and
+	// the sends of a rank that has not heard yet end well.
+	sends := []string{"Ssend", "Send", "Isend", "Issend"}
 	everywhere(t, func(t *testing.T, run runner) {
+		stay := strings.HasSuffix(t.Name(), "/ucx")
 		run(4, func(w *Comm) {
 			for _, name := range slices.Sorted(maps.Keys(waits)) {
 				c := ok(w.Dup())
@@ -200,8 +205,8 @@ func TestRevokeEndsCalls(t *testing.T) {
 				if w.Rank() == 0 {
 					time.Sleep(time.Millisecond) // the others are in their calls, mostly
 					must(c.Revoke())
-				} else {
-					fails(name, waits[name](c), ErrRevoked)
+				} else if err := waits[name](c); err != nil || !stay || !slices.Contains(sends, name) {
+					fails(name, err, ErrRevoked)
 				}
 				is(Barrier(c), ErrRevoked)
 				must(c.Revoke())
