@@ -138,6 +138,7 @@ func (l *linkPath) revokeReceives(ctx uint32, err error) {
 func (t *taggedPath) revokeReceives(ctx uint32, err error) {
 	if t.limits.SendsStay { // no sender takes a message back
 		t.e.dropped.add(ctx)
+		t.revoked = appendLast(t.revoked, ctx)
 	}
 	t.drop(ctx, err)
 }

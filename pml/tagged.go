@@ -29,7 +29,8 @@ type taggedPath struct {
 	free  []uint32   // cookies
 	spare *taggedOp  // for reuse
 
-	freed []uint32 // the contexts that were dropped last: messages of them may come late
+	freed   []uint32 // the contexts that were dropped last: messages of them may come late
+	revoked []uint32 // of these, the ones that were revoked, if no sender takes a message back
 
 	receives taggedQueue    // Post and Take
 	refused  []*taggedQueue // those that the device has refused; Room will say when they may go on
@@ -584,9 +585,13 @@ func (t *taggedPath) resume() {
 	}
 }
 
-// stalled starts the server if a message has come for it, which the device does not say. It reports whether there is
-// something to do, and there is not: the server is a goroutine.
+// stalled starts the server if a message has come for it, and takes late messages of revoked contexts, whose senders
+// wait for that: the device says of neither. It reports whether there is something to do, and there is not: the server
+// is a goroutine.
 func (t *taggedPath) stalled() bool {
+	for _, ctx := range t.revoked {
+		t.lose(ctx)
+	}
 	s := &t.e.server
 	if s.start == nil {
 		return false
@@ -604,10 +609,7 @@ func (t *taggedPath) drop(ctx uint32, err error) {
 			t.abort(r, err)
 		}
 	}
-	if len(t.freed) == freedMax {
-		t.freed = slices.Delete(t.freed, 0, 1)
-	}
-	t.freed = append(t.freed, ctx)
+	t.freed = appendLast(t.freed, ctx)
 	for _, ctx := range t.freed {
 		t.lose(ctx)
 	}
@@ -615,6 +617,14 @@ func (t *taggedPath) drop(ctx uint32, err error) {
 
 // freedMax is for how many contexts that have been dropped late messages are looked for when another one is.
 const freedMax = 64
+
+// appendLast appends to the last freedMax contexts.
+func appendLast(all []uint32, ctx uint32) []uint32 {
+	if len(all) == freedMax {
+		all = slices.Delete(all, 0, 1)
+	}
+	return append(all, ctx)
+}
 
 // lose takes the messages of a communicator that has been freed.
 func (t *taggedPath) lose(ctx uint32) {

@@ -407,6 +407,39 @@ func TestTaggedLateMessages(t *testing.T) {
 	}
 }
 
+// A send of a revoked communicator ends also where the library takes no send back, and the message comes after its
+// receiver has dropped what there was: the receiver looks for late ones while it waits for anything.
+func TestTaggedLateMessagesOfRevoked(t *testing.T) {
+	watchdog(t)
+	f := looptag.New(3)
+	engines := make([]*Engine, 2)
+	for rank := range engines {
+		e, err := New(Config{Rank: rank, Size: 2, Net: &staying{Device: f.Device(rank), sends: map[uint64]bool{}},
+			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close(errOver)
+		engines[rank] = e
+	}
+	revoked := errors.New("revoked")
+	engines[1].Revoke(4, 1, revoked)
+	late := engines[0].Isend(nil, 4, 1, 8, make([]byte, 100_000), Synchronous)
+	settled(t, engines[0])
+	engines[0].Revoke(4, 1, revoked)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		engines[1].Recv(ctx, 1, 0, 1, nil)
+		close(over)
+	}()
+	if _, err := late.Wait(); err != revoked {
+		t.Errorf("the send ends with %v", err)
+	}
+	cancel()
+	<-over
+}
+
 // limited is a device whose library has few bits for tags and contexts.
 type limited struct {
 	*looptag.Device
