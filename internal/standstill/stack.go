@@ -142,6 +142,10 @@ func (g *stack) calledBy(i int, function string) bool {
 // waitsInLibrary reports whether it is one of the library's, which does nothing until something comes from outside of
 // the process, be it memory that a peer on this host shares, or waits in Init or Finalize for the other ranks.
 func (g *stack) waitsInLibrary() bool {
+	began := g.beganInLibrary()
+	if slices.Contains(looks, began) {
+		return true
+	}
 	if g.runs() {
 		return false
 	}
@@ -154,13 +158,23 @@ func (g *stack) waitsInLibrary() bool {
 	if slices.ContainsFunc(g.frames, stackFrame.isUsers) {
 		return false
 	}
+	return slices.Contains(idle, began)
+}
+
+// beganInLibrary is the outermost function of the library on the stack, without the library's path.
+func (g *stack) beganInLibrary() string {
 	for _, f := range slices.Backward(g.frames) {
 		if name, is := strings.CutPrefix(f.function, library); is {
-			return slices.Contains(idle, name) // it began there
+			return name
 		}
 	}
-	return false
+	return ""
 }
+
+// looks are timers of the library, which look now and then whether something has come that they have not heard of. If
+// it has, the rank moves, and the next look at it says so. On a busy machine such a goroutine nearly always waits for
+// its turn.
+var looks = []string{"/internal/eventset.(*Check).look-fm", "/internal/eventset.(*Check).look"}
 
 // idle are the library's goroutines that do nothing until a packet, the launcher or a stranger comes. Others connect,
 // or make a connection again.

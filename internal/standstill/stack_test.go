@@ -39,6 +39,8 @@ func TestWaiting(t *testing.T) {
 			"created by main.main in goroutine 1\n\t/x.go:2", false},
 		{"hears, and has something to do", "goroutine 2 [runnable]:\n" + in + "internal/pmi.(*Client).read(0x1)\n\t/m/c.go:1\n" +
 			"created by " + in + "internal/pmi.(*Client).start\n\t/m/c.go:2", false},
+		{"looks now and then", "goroutine 2 [runnable]:\n" + in +
+			"internal/eventset.(*Check).look-fm()\n\t<auto>:1\ncreated by time.goFunc\n\t/t.go:1", true},
 		{"sleeps in a call and has been woken", strings.Replace(sleep, "1 [syscall]", "2 [runnable]", 1), false},
 	} {
 		var all []stack
