@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
@@ -93,6 +94,34 @@ func TestDeathInUpdate(t *testing.T) {
 		}
 		check(errors.Is(err, ErrPeerFailed), "the error is %v", err)
 	})
+}
+
+// A rank that has nothing under way, and whose device is not armed, hears of the death of the rank for whose update it
+// waits all the same.
+func TestDeathInUpdateIsHeardOf(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		var dies transport.Device
+		overLoop(t, withDevices(func(rank int, d transport.Device) transport.Device {
+			if rank == 1 {
+				dies = d
+			}
+			return d
+		}))(2, func(w *Comm) {
+			win := ok(WinAlloc[int64](w, 1000))
+			must(win.LockAll())
+			if w.Rank() == 1 {
+				must(win.win.Guard(0).Begin(alone))
+				time.Sleep(10 * time.Millisecond) // rank 0 leads, and so disarms its device
+				sendSignal(w, 0)
+				time.Sleep(10 * time.Millisecond) // it waits for the memory
+				dies.Close()                      // as a kill does: the engine says nothing
+				return
+			}
+			awaitSignal(w, 1)
+			same(w.group.Engine.Pending(), 0)
+			is(win.Accumulate(Sum, make([]int64, 1000), 0, 0), ErrPeerFailed)
+		})
+	}
 }
 
 // A rank that fails while it updates memory alone, or by a step, is named to each rank that waits for that, also to the

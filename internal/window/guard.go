@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Ranks update the elements of a rank either by atomic steps, any number of ranks at a time, or one rank alone and the
@@ -142,6 +143,8 @@ func (p *part) dead() bool {
 		return false // the rank is this one
 	}
 	w.watch()
+	// The engine looks at its device: no other call may do so, and there the end of a rank is reported.
+	w.group.Engine.Iprobe(w.messages(), pml.AnySource, tagPost, false)
 	i, _ := w.board.Failed()
 	return i == p.place || w.group.Engine.Gone(w.group.ToWorld(p.rank)) != nil
 }
