@@ -380,6 +380,32 @@ func (h *endless) Handle(int32, []byte) (again bool) {
 	return false
 }
 
+// A watcher that cannot sleep either lets goroutines that do not call the library have the only processor: one of them
+// may be in the memory that the request is about.
+func TestSleeplessWatcherGivesTheProcessor(t *testing.T) {
+	cpus := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
+	e := newRanks(t, 1, Config{}).e[0]
+	h := &later{}
+	e.OpenWindow(1, 9, make([]byte, 8), h)
+	sendSelf(t, e, 9)
+	for h.tries.Load() < 10 {
+		runtime.Gosched()
+	}
+	const turns, most = 20, 1000 // in the time that Go leaves a goroutine the processor there are 10 000 tries and more
+	before := h.tries.Load()
+	for range turns {
+		runtime.Gosched()
+	}
+	if n := h.tries.Load() - before; n > turns*most {
+		t.Errorf("the watcher has tried %d times while another goroutine had %d turns", n, turns)
+	}
+	e.lock()
+	h.now = true
+	e.unlock()
+	e.Flush()
+}
+
 // later is the Handler of a window whose requests cannot be handled until now is set, under the engine's lock.
 type later struct {
 	lender
