@@ -54,6 +54,36 @@ func TestStartAgain(t *testing.T) {
 	})
 }
 
+// A Post whose context ends has begun its epoch, and every rank of the group hears of that: each one's Start returns,
+// and so does Wait. Not all ranks are connected before.
+func TestPostWhoseContextHasEnded(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		const n = 8
+		run(n, func(w *Comm) {
+			withWin(w, n, func(win *Win[int]) {
+				others := ok(w.Group().Excl(w.Rank()))
+				over, cancel := context.WithCancel(t.Context())
+				cancel()
+				if err := win.WithContext(over).Post(others); err != nil {
+					is(err, context.Canceled)
+					is(win.Post(others), ErrEpoch)
+				}
+				must(win.Start(others))
+				for to := range n {
+					if to != w.Rank() {
+						must(win.Put([]int{1}, to, int64(w.Rank())))
+					}
+				}
+				must(win.Complete())
+				must(win.Wait())
+				for from, v := range win.Local() {
+					check(from == w.Rank() || v == 1, "the element of rank %d is %d", from, v)
+				}
+			})
+		})
+	})
+}
+
 // Groups may have more ranks than a word has bits.
 func TestPostStartOfManyRanks(t *testing.T) {
 	overLoop(t)(130, func(w *Comm) {
