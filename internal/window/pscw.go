@@ -199,7 +199,7 @@ func (w *Window) wait(ctx context.Context, op string,
 	from func(ctx context.Context, op string, s signal, group []int32) ([]int32, error)) (bool, error) {
 	var left []int32
 	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
-		group, err := e.Posted()
+		group, err := e.Waits()
 		left = slices.Clone(group)
 		return err
 	})
