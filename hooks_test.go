@@ -482,7 +482,10 @@ func (t *tour) windows() {
 	same(len(win.Local()), 4)
 	src, dst := []int64{3}, make([]int64, 1)
 	one, l := Of[int64](), Of[int64]()
-	req := func(name string, f func() (*Request, error)) { t.call(name, func() { ok(ok(f()).Wait()) }) }
+	req := func(name string, f func() (*Request, error)) {
+		t.call(name, func() { ok(ok(f()).Wait()) })
+		must(win.Flush(peer)) // the next operation names the same element
+	}
 	type request = *Request
 	t.call("Win.Fence", func() { must(win.Fence()) })
 	t.call("Win.Put", func() { must(win.Put(src, peer, 0)) })
@@ -494,8 +497,11 @@ func (t *tour) windows() {
 	t.call("Win.GetAccumulate", func() { must(win.GetAccumulate(Sum, src, dst, peer, 1)) })
 	t.call("Win.FetchOp", func() { ok(win.FetchOp(Sum, 1, peer, 1)) })
 	t.call("Win.CompareAndSwap", func() { ok(win.CompareAndSwap(peer, 1, 0, 1)) })
+	must(win.Fence()) // the operations that follow name elements that these do
 	t.call("Win.PutLayout", func() { must(win.PutLayout(src, one, peer, 0, l)) })
+	must(win.Fence())
 	t.call("Win.GetLayout", func() { must(win.GetLayout(dst, one, peer, 0, l)) })
+	must(win.Fence())
 	t.call("Win.AccumulateLayout", func() { must(win.AccumulateLayout(Sum, src, one, peer, 0, l)) })
 	t.call("Win.GetAccumulateLayout", func() {
 		must(win.GetAccumulateLayout(Sum, src, one, dst, one, peer, 0, l))

@@ -172,8 +172,8 @@ func (c *Comm) badElement(op string, err error) *Error {
 
 // WithContext returns a Win for the same window whose calls, and the waits for their requests, return ctx's error when
 // ctx ends. What a call has asked other ranks is done all the same: its buffers are the library's until a Flush there,
-// or the end of the epoch, returns without an error. Fence, Unlock, UnlockAll and Free end their epochs in any case,
-// and do the rest in the background.
+// or the end of the epoch, returns without an error. Post begins its epoch in any case, and Fence, Complete, Unlock,
+// UnlockAll and Free end theirs; they do the rest in the background.
 func (w *Win[T]) WithContext(ctx context.Context) *Win[T] {
 	if w == nil {
 		return nil

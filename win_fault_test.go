@@ -57,6 +57,7 @@ func TestFlushLocalOfRequests(t *testing.T) {
 						must(win.FlushLocal(1))
 						clear(src) // it is the caller's again
 						ok(r.Wait())
+						must(win.Flush(1)) // a Get has no order with a Put
 						must(win.Get(dst, 1, 0))
 						must(win.Flush(1))
 						for i, v := range dst {
@@ -141,7 +142,8 @@ func TestContextEndsOperations(t *testing.T) {
 				}
 				must(win.Put([]int64{1}, 1, 0))
 				must(win.Flush(1))
-				calls, dst, src, before := 0, make([]int64, n), make([]int64, n), make([]int64, 1)
+				calls, src, before := 0, make([]int64, n), make([]int64, 1)
+				dst := func() []int64 { return make([]int64, n) } // several Gets are under way at once
 				ended := func(call func(win *Win[int64]) error) {
 					calls++
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
@@ -177,15 +179,15 @@ func TestContextEndsOperations(t *testing.T) {
 					must(win.Put([]int64{4}, 1, 2))
 					moves(func(win *Win[int64]) error { return win.Flush(1) })
 					moves(func(win *Win[int64]) error { return win.FlushAll() })
-					must(win.Get(dst, 1, 3))
+					must(win.Get(dst(), 1, 3))
 					moves(func(win *Win[int64]) error { return win.FlushLocal(1) })
 					moves(func(win *Win[int64]) error { return win.FlushLocalAll() })
 					moves(func(win *Win[int64]) error { return win.Flush(1) })
-					moves(func(win *Win[int64]) error { return wait(win.RGet(dst, 1, 3)) })
+					moves(func(win *Win[int64]) error { return wait(win.RGet(dst(), 1, 3)) })
 					moves(func(win *Win[int64]) error { return wait(win.RPut(src, 1, 3+n)) })
 					// UCX may hold a request back that its peer has no answer for.
 					if !strings.HasSuffix(t.Name(), "/ucx") {
-						gets, puts = ok(win.RGet(dst, 1, 3)), ok(win.RPut(src, 1, 3+n))
+						gets, puts = ok(win.RGet(dst(), 1, 3)), ok(win.RPut(src, 1, 3+n))
 					}
 					ended(func(win *Win[int64]) error {
 						if unlock {
@@ -509,9 +511,9 @@ func TestLimitsAreKept(t *testing.T) {
 		}()
 		asked := ok(win.FetchOp(NoOp, 0, 1, 0))
 		check(asked <= rma.AsksMost, "%d FetchOps go to a rank that does nothing", asked)
-		before := w.Stats().EagerSent
-		for range 2 * rma.MovesMost {
-			must(win.Get(mem[:1], 1, 0))
+		before, dst := w.Stats().EagerSent, make([]int64, 2*rma.MovesMost)
+		for i := range dst {
+			must(win.Get(dst[i:][:1], 1, 0))
 		}
 		must(win.Flush(1))
 		same(w.Stats().EagerSent-before, 2*rma.MovesMost) // with one pause in the middle, and no Flush

@@ -2,8 +2,12 @@ package mpi
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
@@ -93,6 +97,83 @@ func TestDeathInUpdate(t *testing.T) {
 		}
 		check(errors.Is(err, ErrPeerFailed), "the error is %v", err)
 	})
+}
+
+// A rank has memory alone although one of many goroutines of another rank is always in the middle of an atomic step on
+// other memory; a rank of another host, which asks for it, too.
+func TestAloneAmongSteps(t *testing.T) {
+	for name, run := range map[string]runner{
+		"loop":  overLoop(t),
+		"hosts": over(t, loopBeneath, onHosts(func(rank int) int { return rank % 2 })),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n, goroutines, updates = 1000, 32, 5
+			const busy = 2 // shares a host with rank 0
+			var begun sync.WaitGroup
+			begun.Add(goroutines)
+			var over atomic.Int32
+			run(3, func(w *Comm) {
+				win := ok(WinAlloc[int64](w, n))
+				must(win.LockAll())
+				if w.Rank() == busy {
+					var all sync.WaitGroup
+					for range goroutines {
+						all.Go(func() {
+							ok(win.FetchOp(Sum, 1, busy, 0))
+							for begun.Done(); over.Load() < 2; {
+								ok(win.FetchOp(Sum, 1, busy, 0))
+							}
+						})
+					}
+					all.Wait()
+				} else {
+					begun.Wait()
+					var err error
+					for range updates {
+						err = errors.Join(err, win.Accumulate(Sum, slices.Repeat([]int64{1}, n), 0, 0), win.Flush(0))
+					}
+					over.Add(1)
+					must(err)
+				}
+				must(win.UnlockAll())
+				must(Barrier(w))
+				if w.Rank() == 0 {
+					for _, v := range win.Local() {
+						same(v, 2*updates)
+					}
+				}
+				must(win.Free())
+			})
+		})
+	}
+}
+
+// A rank that has nothing under way, and whose device is not armed, hears of the death of the rank for whose update it
+// waits all the same.
+func TestDeathInUpdateIsHeardOf(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		var dies transport.Device
+		overLoop(t, withDevices(func(rank int, d transport.Device) transport.Device {
+			if rank == 1 {
+				dies = d
+			}
+			return d
+		}))(2, func(w *Comm) {
+			win := ok(WinAlloc[int64](w, 1000))
+			must(win.LockAll())
+			if w.Rank() == 1 {
+				must(win.win.Guard(0).Begin(alone))
+				time.Sleep(10 * time.Millisecond) // rank 0 leads, and so disarms its device
+				sendSignal(w, 0)
+				time.Sleep(10 * time.Millisecond) // it waits for the memory
+				dies.Close()                      // as a kill does: the engine says nothing
+				return
+			}
+			awaitSignal(w, 1)
+			same(w.group.Engine.Pending(), 0)
+			is(win.Accumulate(Sum, make([]int64, 1000), 0, 0), ErrPeerFailed)
+		})
+	}
 }
 
 // A rank that fails while it updates memory alone, or by a step, is named to each rank that waits for that, also to the

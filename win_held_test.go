@@ -184,14 +184,14 @@ func TestHeldAccumulatesKeepOrder(t *testing.T) {
 	everyWindow(t, func(t *testing.T, run runner) {
 		rounds := int32(inShort(2000, 200))
 		run(2, func(w *Comm) {
-			win := ok(WinCreate(w, make([]int32, 2)))
+			win := ok(WinCreate(w, make([]int32, 3)))
 			if w.Rank() == 0 {
 				must(win.LockAll())
 				var stop atomic.Bool
 				var all sync.WaitGroup
-				for range 2 {
+				for at := range int64(2) {
 					all.Go(func() {
-						for !stop.Load() && errors.Join(win.Put([]int32{1}, 1, 1), win.Flush(1)) == nil {
+						for !stop.Load() && errors.Join(win.Put([]int32{1}, 1, 1+at), win.Flush(1)) == nil {
 						}
 					})
 				}

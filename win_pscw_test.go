@@ -54,6 +54,67 @@ func TestStartAgain(t *testing.T) {
 	})
 }
 
+// Of two goroutines that wait for one epoch at a time one ends it, and the other is told so: none waits for ever.
+func TestTwoWaits(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			withWin(w, 2, func(win *Win[int]) {
+				g := ok(w.Group().Incl(1 - w.Rank()))
+				for range 3 {
+					if w.Rank() == 0 {
+						must(win.Start(g))
+						awaitSignal(w, 1)
+						must(win.Complete())
+						continue
+					}
+					must(win.Post(g))
+					waited := make(chan error, 2)
+					for range 2 {
+						go func() { waited <- win.Wait() }()
+					}
+					sendSignal(w, 0)
+					one, other := <-waited, <-waited
+					if one == nil {
+						one, other = other, one
+					}
+					is(one, ErrEpoch)
+					must(other)
+				}
+			})
+		})
+	})
+}
+
+// A Post whose context ends has begun its epoch, and every rank of the group hears of that: each one's Start returns,
+// and so does Wait. Not all ranks are connected before.
+func TestPostWhoseContextHasEnded(t *testing.T) {
+	everyWindow(t, func(t *testing.T, run runner) {
+		const n = 8
+		run(n, func(w *Comm) {
+			withWin(w, n, func(win *Win[int]) {
+				others := ok(w.Group().Excl(w.Rank()))
+				over, cancel := context.WithCancel(t.Context())
+				cancel()
+				if err := win.WithContext(over).Post(others); err != nil {
+					is(err, context.Canceled)
+					is(win.Post(others), ErrEpoch)
+				}
+				must(win.Start(others))
+				for to := range n {
+					if to != w.Rank() {
+						must(win.Put([]int{1}, to, int64(w.Rank())))
+					}
+				}
+				must(win.Complete())
+				must(win.Wait())
+				for from, v := range win.Local() {
+					check(from == w.Rank() || v == 1, "the element of rank %d is %d", from, v)
+				}
+			})
+		})
+	})
+}
+
 // Groups may have more ranks than a word has bits.
 func TestPostStartOfManyRanks(t *testing.T) {
 	overLoop(t)(130, func(w *Comm) {

@@ -308,6 +308,105 @@ func TestSleeplessLeaderGivesTheLock(t *testing.T) {
 	end()
 }
 
+// connectsWhile has rank 0 of two make its first link to the other one while what busy has begun goes on.
+func connectsWhile(t *testing.T, busy func(e *Engine)) *Engine {
+	t.Helper()
+	w := newRanks(t, 2, Config{})
+	e, known := w.e[0], make(chan struct{})
+	lookup := e.cfg.Lookup
+	e.cfg.Lookup = func(ctx context.Context, peer int) ([]byte, error) {
+		<-known
+		return lookup(ctx, peer)
+	}
+	busy(e)
+	if err := e.SendDetached(1, 1, 5, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	close(known)
+	if _, err := w.e[1].Recv(nil, 1, 0, 5, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Requests of two windows may have to be handled again at one time. With these nothing goes on: a goroutine that holds
+// the lock as long as something does, as behind a link that it has made, gives it back.
+func TestTwoRequestsAgain(t *testing.T) {
+	var windows [2]later
+	e := connectsWhile(t, func(e *Engine) {
+		for i := range windows {
+			e.OpenWindow(1, int32(8+i), make([]byte, 8), &windows[i])
+			sendSelf(t, e, int32(8+i))
+		}
+		for windows[0].tries.Load() < 10 || windows[1].tries.Load() < 10 {
+			runtime.Gosched()
+		}
+	})
+	e.lock()
+	windows[0].now, windows[1].now = true, true
+	e.unlock()
+	e.Flush()
+}
+
+// That goroutine gives the lock back too where requests come without end, if another one wants it.
+func TestRequestsWithoutEnd(t *testing.T) {
+	h := &endless{}
+	e := connectsWhile(t, func(e *Engine) {
+		h.w = e.OpenWindow(1, 9, make([]byte, 8), h)
+		sendSelf(t, e, 9)
+		for h.handled.Load() < 10 {
+			runtime.Gosched()
+		}
+	})
+	e.lock()
+	h.over = true
+	e.unlock()
+	e.Flush()
+}
+
+// endless is the Handler of a window in which each request has another one follow, until over is set, under the
+// engine's lock.
+type endless struct {
+	lender
+	w       *Window
+	over    bool
+	handled atomic.Int64
+}
+
+func (h *endless) Handle(int32, []byte) (again bool) {
+	h.handled.Add(1)
+	if !h.over {
+		h.w.SendNow(0, 9, make([]byte, 8))
+	}
+	return false
+}
+
+// A watcher that cannot sleep either lets goroutines that do not call the library have the only processor: one of them
+// may be in the memory that the request is about.
+func TestSleeplessWatcherGivesTheProcessor(t *testing.T) {
+	cpus := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
+	e := newRanks(t, 1, Config{}).e[0]
+	h := &later{}
+	e.OpenWindow(1, 9, make([]byte, 8), h)
+	sendSelf(t, e, 9)
+	for h.tries.Load() < 10 {
+		runtime.Gosched()
+	}
+	const turns, most = 20, 1000 // in the time that Go leaves a goroutine the processor there are 10 000 tries and more
+	before := h.tries.Load()
+	for range turns {
+		runtime.Gosched()
+	}
+	if n := h.tries.Load() - before; n > turns*most {
+		t.Errorf("the watcher has tried %d times while another goroutine had %d turns", n, turns)
+	}
+	e.lock()
+	h.now = true
+	e.unlock()
+	e.Flush()
+}
+
 // later is the Handler of a window whose requests cannot be handled until now is set, under the engine's lock.
 type later struct {
 	lender

@@ -93,7 +93,7 @@ func (p *peer) connect() {
 	if e.wait.leader == noLeader { // no caller may come for long: what this link was needed for is done here and now
 		stoodIn := e.wait.standIn()
 		p.onConnected(grant, link, err)
-		for e.load.pending != 0 && e.wait.leader == noLeader && e.progress() != 0 {
+		for e.load.pending != 0 && e.wait.leader == noLeader && !e.asked() && e.progress() != 0 {
 		}
 		e.wait.standBack(stoodIn)
 	} else {

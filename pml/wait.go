@@ -225,6 +225,14 @@ func (e *Engine) pause(s step) {
 	}
 }
 
+// giveWay lets others have the lock, and the processor, where something keeps the one who polls awake. A request of a
+// window that is to be handled again may do so until another goroutine has run, which need not call the library.
+func (e *Engine) giveWay() {
+	if e.windows.again > 0 || e.asked() {
+		e.offer()
+	}
+}
+
 // park puts the leader's thread to sleep until something arrives. It reports whether the caller should follow instead,
 // because other goroutines want the only processor. Then the watcher does the waiting: a thread that sleeps in the
 // kernel keeps its processor from them until the scheduler's monitor notices. With more processors there is another for
@@ -242,9 +250,7 @@ func (w *waitFor) park() (follow bool) {
 		return false
 	}
 	if e.gone || e.load.pending != 0 || !e.sleep.Arm(transport.Any, true) {
-		if e.asked() { // what keeps the leader awake may do so until another goroutine has had the lock
-			e.offer()
-		}
+		e.giveWay()
 		e.pace.came()
 		return false
 	}
@@ -511,11 +517,9 @@ func (e *Engine) attend() {
 			if e.arm(); e.wait.needs(&e.load) == needNothing && !e.links.hears() {
 				return
 			}
-			if !e.asked() {
-				continue
-			}
-			next = stepOffer // a peer can keep a device from being armed
-			fallthrough
+			e.wait.yieldWatcher()
+			e.giveWay()
+			e.wait.resumeWatcher()
 		default:
 			e.wait.yieldWatcher()
 			e.pause(next)

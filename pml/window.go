@@ -45,6 +45,7 @@ type Follower interface {
 type windows struct {
 	open        []*Window
 	first, last *Request
+	again       int // of these, requests that are to be handled again
 	telling     bool
 	kept        []*Window // whose memory may be reached as long as the engine lives
 	notes       notes
@@ -94,6 +95,7 @@ func (w *Window) came(st Status, err error) {
 		r := w.e.requests.take()
 		r.then, r.extra = postponed{w}, true
 		r.status, r.err = st, nil
+		w.e.windows.again++
 		w.e.windows.over(w.e, r)
 		return
 	}
@@ -104,7 +106,10 @@ func (w *Window) came(st Status, err error) {
 type postponed struct{ *Window }
 
 // Follow implements Follower.
-func (p postponed) Follow(st Status, err error) { p.came(st, err) }
+func (p postponed) Follow(st Status, err error) {
+	p.e.windows.again--
+	p.came(st, err)
+}
 
 // Send sends a message. It is for Handle and Follow. buf is the engine's until f hears of its end.
 func (w *Window) Send(dest int, tag int32, buf []byte, f Follower) {
@@ -173,13 +178,14 @@ func (s *windows) over(e *Engine, r *Request) {
 	e.wakeLeader()
 }
 
-// tell tells the Followers. It returns how many messages were over.
+// tell tells the Followers. It returns how many messages were over, without the requests that are to be handled again:
+// with these nothing goes on.
 func (s *windows) tell(e *Engine) (n int) {
 	if s.telling {
 		return 0 // the one who tells comes to it
 	}
 	s.telling = true
-	for last := s.last; s.first != nil; n++ { // a Follower may add to them for the next time
+	for last := s.last; s.first != nil; { // a Follower may add to them for the next time
 		r := s.first
 		s.first, r.next = r.next, nil
 		e.load.pending--
@@ -189,12 +195,12 @@ func (s *windows) tell(e *Engine) (n int) {
 			of.moving--
 			of.rest()
 		}
-		if r == last {
+		if n++; r == last {
 			break
 		}
 	}
 	s.telling = false
-	return n
+	return n - s.again
 }
 
 // failed tells the windows that a rank of the world has failed.

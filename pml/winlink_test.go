@@ -329,6 +329,45 @@ func TestLend(t *testing.T) {
 	}
 }
 
+// A note waits for the operations before it, and for no later one of another goroutine: there may always be one.
+func TestNoteWaitsForEarlierOnes(t *testing.T) {
+	n := ownerNet(t)
+	defer n.close()
+	_, f := n.reach(t, make([]byte, 100))
+	rma := *f.rma
+	rma.PutNote = func(transport.Mem, uint64, uint64, uint32, uint64) (transport.State, error) {
+		return transport.Done, nil
+	}
+	f.rma, f.lent.Notes = &rma, 1
+	if !begun(f.Put(nil, make([]byte, 10), 0)) || n.rmaUnderWay() != 1 {
+		t.Fatal("no operation is under way")
+	}
+	e := n.engines[0]
+	e.lock()
+	n.devices[0].inbox = append(n.devices[0].inbox, n.rma[0].end(nil)) // is found when PutNote waits
+	n.rma = n.rma[1:]
+	r := e.requests.take()
+	r.then, r.extra = laterPut{f}, true
+	e.windows.over(e, r) // likewise
+	e.unlock()
+	if !begun(f.PutNote(nil, make([]byte, 10), 0, 5)) || n.rmaUnderWay() != 1 {
+		t.Errorf("the note is not sent, or %d operations are under way", n.rmaUnderWay())
+	}
+	n.endRMA(nil)
+	if err := f.Flush(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// laterPut is a Follower that begins a Put, as another goroutine may while a caller waits.
+type laterPut struct{ *Reach }
+
+func (l laterPut) Follow(Status, error) {
+	t := l.open(l.p.l.e.unasked(), transport.HostMem(make([]byte, 10)), 50)
+	t.one.put = true
+	l.start(t)
+}
+
 // A peer cannot speak of an operation: it has no message.
 func TestReachHostilePackets(t *testing.T) {
 	n := ownerNet(t)

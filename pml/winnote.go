@@ -85,7 +85,7 @@ func (f *Reach) PutNote(cc context.Context, src []byte, off int64, note uint32) 
 		note>>noteBits != 0 || len(src) == 0 || int64(len(src)) > p.readPiece() {
 		return false, nil
 	}
-	for f.oldest != nil { // one that failed and is tried again would come behind the note
+	if f.oldest != nil { // one that failed and is tried again would come behind the note
 		r := f.flushNow(cc)
 		e.await(r)
 		err := r.err

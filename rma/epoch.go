@@ -44,6 +44,7 @@ type Epochs struct {
 	// of its group. Other goroutines call methods meanwhile.
 	askedAll bool // Invariant: access is accessAll
 	starting bool // Invariant: access is accessStarted
+	waiting  bool // a Wait has the group of Post (Waits). Invariant: posted is not nil
 
 	spare [][]int32 // what Recycle has been given
 }
@@ -226,8 +227,19 @@ func (e *Epochs) Posted() (group []int32, err error) {
 	return e.posted, nil
 }
 
+// Waits is Posted for a Wait, or a Test, that has the group to itself until it calls Remain: another one at that time
+// would wait for what this one has taken.
+func (e *Epochs) Waits() (group []int32, err error) {
+	if e.waiting {
+		return nil, fmt.Errorf("Wait has not returned yet; wait for it first")
+	}
+	group, err = e.Posted()
+	e.waiting = err == nil
+	return group, err
+}
+
 // Remain says which ranks of the group of Post have not called Complete yet.
-func (e *Epochs) Remain(group []int32) { e.posted = group }
+func (e *Epochs) Remain(group []int32) { e.posted, e.waiting = group, false }
 
 // Waited ends the epoch of Post.
 func (e *Epochs) Waited() { e.posted = nil }

@@ -346,7 +346,8 @@ func TestEpochs(t *testing.T) {
 			for _, rank := range slices.Sorted(maps.Keys(has.locks)) {
 				locks = append(locks, held{rank, has.locks[rank], has.asked[rank]})
 			}
-			both(t, &Epochs{self, has.access, has.group, locks, has.posted, has.askedAll, has.starting, nil}, m, c)
+			both(t, &Epochs{Self: self, access: has.access, group: has.group, locks: locks, posted: has.posted,
+				askedAll: has.askedAll, starting: has.starting}, m, c)
 			if s := m.String(); !seen[s] {
 				seen[s] = true
 				frontier = append(frontier, m)
@@ -395,6 +396,27 @@ func TestRemain(t *testing.T) {
 	}
 	if e.Waited(); e.Fence() != nil {
 		t.Error("Fence after Wait is refused")
+	}
+}
+
+// A second Wait is an error until the first one has said which ranks remain.
+func TestWaits(t *testing.T) {
+	e := &Epochs{}
+	if _, err := e.Waits(); err == nil {
+		t.Error("Wait without Post is allowed")
+	}
+	if err := e.Post([]int32{5, 2}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]int32{{2, 5}, {5}} {
+		got, err := e.Waits()
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("the ranks that remain are %v, %v, want %v", got, err, want)
+		}
+		if _, err := e.Waits(); err == nil || !strings.HasPrefix(err.Error(), "Wait has not returned yet") {
+			t.Fatalf("a second Wait: %v", err)
+		}
+		e.Remain(got[1:])
 	}
 }
 

@@ -7,13 +7,16 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Ranks update the elements of a rank either by atomic steps, any number of ranks at a time, or one rank alone and the
 // elements as plain memory: a loop over many takes a tenth of the time of so many atomic steps, and elements of more
 // than 8 bytes have none. The two exclude each other. A rank that shares the memory counts itself in a word of its own
 // (users), and then looks at the word of the memory (alone); one that wants it alone sets that, and then waits until no
-// rank of the host shares any memory of the window. Both words say which rank the others wait for.
+// rank of the host shares any memory of the window. Both words say which rank the others wait for. Many goroutines of a
+// rank that take turns might never all be outside: so a rank that has waited for long has the other one let no further
+// goroutine in, by the upper half of users.
 
 // Guard lets the caller update elements of one rank between Begin and End: by atomic steps, or alone. It neither waits
 // nor panics meanwhile.
@@ -30,18 +33,29 @@ const (
 	// atomic steps (8 ns each) as alone.
 	aloneLeast = 24
 	aloneEach  = 4
-	// aloneLooks is how often a request, which must not wait, looks whether a rank has left the memory.
+	// aloneLooks is how often a rank looks whether another one has left the memory before it has that let no goroutine
+	// in. A request, which must not wait, is handled again then.
 	aloneLooks = 1 << 10
+	// keptOut is added to users by each rank that waits so.
+	keptOut = 1 << 32
 )
 
 // guard is a part's words for Guard.
 type guard struct {
 	alone *atomic.Uint64 // which rank has the memory of the part's rank alone: its place plus 1; 0: none
-	users *atomic.Uint64 // goroutines of the part's rank that share the memory of a rank
+	users *atomic.Uint64 // goroutines of the part's rank that share the memory of a rank; and keptOut
 }
 
-// guards finds the words: of the board, or of this rank if it has none.
-func (w *Window) guards() {
+// guards is what a window has for its Guards.
+type guards struct {
+	here         []*part       // the parts of this host's ranks
+	alone, users atomic.Uint64 // the words of this rank, if there is no board
+	died         atomic.Bool   // a rank of this host has failed, as far as this one has had to know
+	kept         *part         // is kept out for the request that is handled; guarded by the engine's lock
+}
+
+// findGuards finds the words: of the board, or of this rank if it has none.
+func (w *Window) findGuards() {
 	if w.board != nil {
 		w.findWords()
 	}
@@ -65,12 +79,16 @@ func (w *Window) Enter(rank int) bool { return w.parts[rank].enter() }
 func (w *Window) Leave() { w.own.users.Add(^uint64(0)) }
 
 func (p *part) enter() bool {
-	p.w.own.users.Add(1)
-	if p.alone.Load() == 0 {
+	if n := p.w.own.users.Add(1); p.alone.Load() == 0 && (n < keptOut || p.w.died.Load()) {
 		return true
 	}
 	p.w.Leave()
 	return false
+}
+
+// enterAgain is enter of a goroutine that waits, which counts itself only if it may come in: others wait for it.
+func (p *part) enterAgain() bool {
+	return p.alone.Load() == 0 && (p.w.own.users.Load() < keptOut || p.w.died.Load()) && p.enter()
 }
 
 func (p *part) begin() bool { return p.alone.CompareAndSwap(0, uint64(p.w.own.place)+1) }
@@ -86,7 +104,21 @@ func (p *part) holder() *part {
 	return nil
 }
 
-func (p *part) unused() bool { return p.users.Load() == 0 }
+func (p *part) unused() bool { return uint32(p.users.Load()) == 0 }
+
+// unusedSoon reports whether the part's rank shares no memory, now or after some looks.
+func (p *part) unusedSoon() bool {
+	for looks := 0; !p.unused(); looks++ {
+		if looks == aloneLooks {
+			return false
+		}
+	}
+	return true
+}
+
+// keepOut has the part's rank let no goroutine in; letIn ends it.
+func (p *part) keepOut() { p.users.Add(keptOut) }
+func (p *part) letIn()   { p.users.Add(^uint64(keptOut - 1)) }
 
 // Worth reports whether n elements of any rank are updated sooner alone. Devices know nothing of a rank that is alone.
 func (w *Window) Worth(n int) bool { return !w.nic && n > aloneLeast+aloneEach*len(w.here) }
@@ -97,13 +129,18 @@ func (p *part) Worth(n int) bool { return p.w.Worth(n) }
 // Begin implements Guard. It waits.
 func (p *part) Begin(alone bool) error {
 	if !alone {
-		return p.until(p.enter, p.holder)
+		return p.until(p.enterAgain, p.holder)
 	}
 	if err := p.until(p.begin, p.holder); err != nil {
 		return err
 	}
 	for _, other := range p.w.here {
-		if err := p.until(other.unused, func() *part { return other }); err != nil {
+		if other.unusedSoon() {
+			continue
+		}
+		other.keepOut()
+		err := p.until(other.unused, func() *part { return other })
+		if other.letIn(); err != nil {
 			p.alone.Store(0)
 			return err
 		}
@@ -120,14 +157,14 @@ func (p *part) End(alone bool) {
 	}
 }
 
-// until returns when f has reported true, which waits for the rank that by returns. The error is that this rank has
-// failed.
+// until returns when f has reported true, which waits for the rank that by returns, or, if that is nil, for one that is
+// not known. The error is that the rank has failed.
 func (p *part) until(f func() bool, by func() *part) error {
 	for looks := 0; !f(); looks++ {
 		if looks%1024 != 1023 {
 			continue
 		}
-		if other := by(); other != nil && other.dead() {
+		if other := by(); p.w.dead(other) {
 			return p.w.fail("", mpierr.ErrPeerFailed, p.rank, "%w", &halfDone{other.rank})
 		}
 		time.Sleep(time.Microsecond) // a rank has lost its CPU
@@ -135,15 +172,27 @@ func (p *part) until(f func() bool, by func() *part) error {
 	return nil
 }
 
-// dead reports whether the rank of p makes no call any more.
-func (p *part) dead() bool {
-	w := p.w
+// dead reports whether the rank of a part makes no call any more. It notes whether any rank of the host has failed,
+// also for no part.
+func (w *Window) dead(p *part) bool {
 	if w.board == nil {
 		return false // the rank is this one
 	}
 	w.watch()
+	// The engine looks at its device: no other call may do so, and there the end of a rank is reported.
+	w.group.Engine.Iprobe(w.messages(), pml.AnySource, tagPost, false)
+	failed := w.failedMember()
+	return p != nil && (failed == p.place || w.group.Engine.Gone(w.group.ToWorld(p.rank)) != nil)
+}
+
+// failedMember is the place on the board of a rank that has failed; -1: none that is known. It notes that for enter:
+// such a rank may have kept others out.
+func (w *Window) failedMember() int {
 	i, _ := w.board.Failed()
-	return i == p.place || w.group.Engine.Gone(w.group.ToWorld(p.rank)) != nil
+	if i >= 0 {
+		w.died.Store(true)
+	}
+	return i
 }
 
 // halfDone is the error of an update of elements that a rank of the window was updating when it failed.
@@ -160,7 +209,7 @@ type impatient struct{ *part }
 // Begin implements Guard.
 func (p impatient) Begin(alone bool) error {
 	if !alone {
-		if !p.enter() {
+		if !p.enterAgain() {
 			return p.busy(p.holder())
 		}
 		return nil
@@ -169,23 +218,36 @@ func (p impatient) Begin(alone bool) error {
 		return p.busy(p.holder())
 	}
 	for _, other := range p.w.here {
-		for looks := 0; !other.unused(); looks++ {
-			if looks == aloneLooks {
-				p.alone.Store(0)
-				return p.busy(other)
-			}
+		if !other.unusedSoon() {
+			p.alone.Store(0)
+			p.w.keepOut(other) // until it has the memory, or the request is over
+			return p.busy(other)
 		}
 	}
+	p.w.keepOut(nil)
 	return nil
 }
 
-// busy is why the memory cannot be had, in which another rank is, or nil, if that has left by now: later it can, or
-// never.
+// busy is why the memory cannot be had, in which another rank is, or nil, if that is not known: later it can, or never.
 func (p impatient) busy(other *part) error {
-	if other != nil && p.w.board != nil && p.w.served.lost(other) {
+	if p.w.board != nil && p.w.served.lost(other) {
 		return &halfDone{other.rank}
 	}
 	return errBusy
+}
+
+// keepOut is keepOut of a rank that the request waits for which is handled, and letIn of the one before; nil: it waits
+// for none. It is called under the engine's lock.
+func (w *Window) keepOut(other *part) {
+	if w.kept == other {
+		return
+	}
+	if w.kept != nil {
+		w.kept.letIn()
+	}
+	if w.kept = other; other != nil {
+		other.keepOut()
+	}
 }
 
 var errBusy = errors.New("another rank is in the memory")

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // Callers that share the memory do not wait for each other; one that wants it alone waits for all, and all wait for it.
@@ -13,7 +15,7 @@ func TestGuard(t *testing.T) {
 	w := &Window{group: &coll.Group{}}
 	p := &part{w: w}
 	w.near = map[int]*part{0: p}
-	w.guards()
+	w.findGuards()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -70,5 +72,47 @@ func TestGuard(t *testing.T) {
 	request.End(true)
 	if p.alone.Load() != 0 || p.users.Load() != 0 {
 		t.Errorf("alone is %d, users %d", p.alone.Load(), p.users.Load())
+	}
+}
+
+// A rank that is kept out lets no goroutine in until the request is over which waits for it, or a rank has failed,
+// which may have kept it out.
+func TestKeptOut(t *testing.T) {
+	w := &Window{group: &coll.Group{}}
+	p := &part{w: w}
+	w.near, w.parts = map[int]*part{0: p}, []*part{p}
+	w.findGuards()
+	request := impatient{p}
+	if !w.Enter(0) {
+		t.Fatal("nothing keeps a goroutine out")
+	}
+	for range 2 { // it is handled again
+		if err := request.Begin(true); err != errBusy {
+			t.Fatalf("the error is %v", err)
+		}
+		if w.Enter(0) || request.Begin(false) != errBusy {
+			t.Fatal("a goroutine is let in")
+		}
+	}
+	w.Leave()
+	if err := request.Begin(true); err != nil {
+		t.Fatal(err)
+	}
+	request.End(true)
+	if !w.Enter(0) {
+		t.Error("a goroutine is not let in when the request has had the memory")
+	}
+	w.keepOut(p)
+	w.keepOut(nil)
+	if !w.Enter(0) {
+		t.Error("a goroutine is not let in when the request is over")
+	}
+	w.keepOut(p)
+	if w.Enter(0) {
+		t.Error("a goroutine is let in")
+	}
+	w.board = &pml.Board{Board: &transport.Board{Failed: func() (int, []byte) { return 3, nil }}}
+	if w.failedMember(); !w.Enter(0) {
+		t.Error("a rank that may have failed keeps a goroutine out")
 	}
 }

@@ -67,7 +67,7 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 		w.board.Holds = w.holdsLocks
 		w.short.Store(shortNone)
 	}
-	if w.guards(); w.accel != nil {
+	if w.findGuards(); w.accel != nil {
 		clear(w.near) // this rank is asked too
 	}
 	if w.mapped {

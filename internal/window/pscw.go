@@ -26,10 +26,10 @@ const (
 func (s signal) tag() int32 { return [...]int32{tagPost, tagComplete}[s] }
 
 // send gives a signal to each rank of a group of a window that is not mapped. No rank waits for a receiver.
-func (w *Window) send(ctx context.Context, op string, s signal, group []int32) error {
+func (w *Window) send(op string, s signal, group []int32) error {
 	var errs []error
 	for _, r := range group { // all of them: one that has failed is no reason for the others to wait
-		err := w.group.Engine.Send(ctx, w.messages(), w.group.ToWorld(int(r)), s.tag(), nil, pml.Standard)
+		err := w.group.Engine.Send(nil, w.messages(), w.group.ToWorld(int(r)), s.tag(), nil, pml.Standard)
 		errs = append(errs, w.group.Wrap(op, int(r), ranks.Undefined, err))
 	}
 	return errors.Join(errs...)
@@ -155,10 +155,11 @@ func (w *Window) finishGroup(op string, group []int32) (err error) {
 			err = failed
 		}
 	}
-	return errors.Join(err, w.send(nil, op, completed, group))
+	return errors.Join(err, w.send(op, completed, group))
 }
 
-// Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank.
+// Post opens an epoch in which the ranks of a group, of the window, may make operations at this rank. If ctx ends
+// first, the ranks hear of that in the background: Wait waits for them.
 func (w *Window) Post(ctx context.Context, group []int32) error {
 	const op = "Post"
 	if w.mapped {
@@ -167,7 +168,10 @@ func (w *Window) Post(ctx context.Context, group []int32) error {
 	if err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error { return e.Post(group) }); err != nil {
 		return err
 	}
-	return w.send(ctx, op, posted, group)
+	if ctx == nil {
+		return w.send(op, posted, group)
+	}
+	return w.finish(ctx, op, ranks.Undefined, func() error { return w.send(op, posted, group) })
 }
 
 // Wait ends the epoch of Post when the ranks of its group have called Complete, or are gone.
@@ -195,7 +199,7 @@ func (w *Window) wait(ctx context.Context, op string,
 	from func(ctx context.Context, op string, s signal, group []int32) ([]int32, error)) (bool, error) {
 	var left []int32
 	err := w.change(op, ranks.Undefined, func(e *rma.Epochs) error {
-		group, err := e.Posted()
+		group, err := e.Waits()
 		left = slices.Clone(group)
 		return err
 	})

@@ -70,12 +70,14 @@ func (s *served) Handle(source int32, msg []byte) (again bool) {
 	elements, err := r.Decode(msg)
 	if err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
 		s.handled = 0
+		s.w.keepOut(nil)
 		// Of no rank of the window, or of a program that is none of ours: no call waits for an answer.
 		return s.steps.abandon()
 	}
 	if s.handle(source, &r, elements) {
 		return true
 	}
+	s.w.keepOut(nil)
 	if r.Then != 0 {
 		s.end(source, rma.Request{Kind: r.Then, Slot: r.Slot})
 	}
@@ -195,14 +197,14 @@ func (s *served) note(source int32, r *rma.Request, inside, ok bool, err error) 
 	}
 }
 
-// lost reports whether another member of the board has failed, as far as is known.
+// lost reports whether another member of the board has failed, as far as is known. It is Window.dead for requests.
 func (s *served) lost(p *part) bool {
 	w := s.w
 	if !w.watched.Swap(true) {
 		w.board.Board.Watch()
 	}
-	i, _ := w.board.Failed()
-	return i == p.place || s.gone[int32(w.group.ToWorld(p.rank))]
+	failed := w.failedMember()
+	return p != nil && (failed == p.place || s.gone[int32(w.group.ToWorld(p.rank))])
 }
 
 func (s *served) origin(source int32) *origin {

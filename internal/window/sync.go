@@ -215,6 +215,7 @@ func (w *Window) Close() {
 	switch {
 	case !first:
 	case w.served != nil:
+		w.keepOut(nil) // no request is handled any more
 		w.giveBack()
 	case w.board != nil:
 		w.board.Close()

@@ -28,7 +28,6 @@ type Window struct {
 	nic    bool          // devices make atomic steps where they can: see device.go; fixed likewise
 	near   map[int]*part // the ranks of this host whose memory is mapped here, this one among them
 	parts  []*part       // of all ranks, if the window is mapped
-	here   []*part       // those of near
 	own    *part         // this rank's
 	served *served       // nil: the window is mapped, and takes none
 	device *pml.Reach    // has the device make all atomic steps on this rank's memory; nil: the CPU makes them
@@ -41,6 +40,7 @@ type Window struct {
 	Open    atomic.Bool
 	passive atomic.Bool // LockAll has opened the epoch of a window that is mapped: there is nothing to flush
 	short   shortEpoch  // of Lock in mapped memory
+	guards              // of the memory of near
 
 	mu     sync.Mutex // guards what follows; no call waits while it holds it
 	epochs rma.Epochs
@@ -51,14 +51,12 @@ type Window struct {
 	onTime chan struct{}   // is closed when late is 0; nil: Free does not wait
 	fences chan struct{}   // is closed when the last Fence with a context is over; nil: there has been one without
 
-	departed atomic.Bool   // all ranks have called Free
-	waits    sync.Mutex    // held by the goroutine that waits at the board
-	watched  atomic.Bool   // the ends of all members end waits at the board
-	alone    atomic.Uint64 // of this rank, if there is no board: see guard
-	users    atomic.Uint64 // likewise
-	slots    atomic.Int32  // the number of the last tag
-	barred   atomic.Bool   // nothing: see order
-	scratch  sync.Pool     // *scratch
+	departed atomic.Bool  // all ranks have called Free
+	waits    sync.Mutex   // held by the goroutine that waits at the board
+	watched  atomic.Bool  // the ends of all members end waits at the board
+	slots    atomic.Int32 // the number of the last tag
+	barred   atomic.Bool  // nothing: see order
+	scratch  sync.Pool    // *scratch
 }
 
 // Updater makes atomic steps on elements, whose type it knows.
