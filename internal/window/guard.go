@@ -86,7 +86,8 @@ func (p *part) enter() bool {
 	return false
 }
 
-// enterAgain is enter of a goroutine that waits, which counts itself only if it may come in: others wait for it.
+// enterAgain is enter of a goroutine that waits: it reports whether it may come in, and counts itself only then, since
+// others wait for it.
 func (p *part) enterAgain() bool {
 	return p.alone.Load() == 0 && (p.w.own.users.Load() < keptOut || p.w.died.Load()) && p.enter()
 }
