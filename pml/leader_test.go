@@ -209,16 +209,24 @@ func TestStartedInASet(t *testing.T) {
 	}
 }
 
-// Flush, which sleeps as a leader, is woken by the end of a send that no caller waits for, though no packet comes: the
-// link that the message waited for has been made.
-func TestFlushIsWoken(t *testing.T) {
-	w := newRanks(t, 2, Config{})
-	e, known := w.e[0], make(chan struct{})
-	lookup := e.cfg.Lookup
-	e.cfg.Lookup = func(ctx context.Context, peer int) ([]byte, error) {
+// newStrangers are two ranks, of which rank 0 finds the address of the other one when known is closed.
+func newStrangers(t *testing.T) (w *ranks, known chan struct{}) {
+	t.Helper()
+	w, known = newRanks(t, 2, Config{}), make(chan struct{})
+	cfg := &w.e[0].cfg
+	lookup := cfg.Lookup
+	cfg.Lookup = func(ctx context.Context, peer int) ([]byte, error) {
 		<-known
 		return lookup(ctx, peer)
 	}
+	return w, known
+}
+
+// Flush, which sleeps as a leader, is woken by the end of a send that no caller waits for, though no packet comes: the
+// link that the message waited for has been made.
+func TestFlushIsWoken(t *testing.T) {
+	w, known := newStrangers(t)
+	e := w.e[0]
 	if err := e.SendDetached(1, 1, 5, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
@@ -311,13 +319,8 @@ func TestSleeplessLeaderGivesTheLock(t *testing.T) {
 // connectsWhile has rank 0 of two make its first link to the other one while what busy has begun goes on.
 func connectsWhile(t *testing.T, busy func(e *Engine)) *Engine {
 	t.Helper()
-	w := newRanks(t, 2, Config{})
-	e, known := w.e[0], make(chan struct{})
-	lookup := e.cfg.Lookup
-	e.cfg.Lookup = func(ctx context.Context, peer int) ([]byte, error) {
-		<-known
-		return lookup(ctx, peer)
-	}
+	w, known := newStrangers(t)
+	e := w.e[0]
 	busy(e)
 	if err := e.SendDetached(1, 1, 5, make([]byte, 8)); err != nil {
 		t.Fatal(err)

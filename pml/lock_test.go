@@ -42,11 +42,10 @@ func TestLockIsHandedOver(t *testing.T) {
 }
 
 // Goroutines of a rank exchange messages while another one of it calls the library in a loop, on the only processor:
-// few of its calls go by for each message, and not as many as fill the time slices of the scheduler.
+// few of its calls go by for each message, and not as many as fill the time slices of the scheduler. A goroutine that
+// waits for the lock sleeps between its looks, and longer on a busy machine, so one try of a few has to show it.
 func TestCallsInALoopLetOthersRun(t *testing.T) {
-	// A goroutine that waits for the lock sleeps up to lastPause, or later on a busy machine: up to 100 calls went by for
-	// each message there. Go takes the processor from a goroutine after 10 ms, which are thousands.
-	const turns, most = 200, 512
+	const turns, most, tries = 200, 64, 5
 	for _, c := range []struct {
 		name string
 		call func(e *Engine, r *Request)
@@ -68,42 +67,50 @@ func TestCallsInALoopLetOthersRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			oneProcessor(t)
-			e := newRanks(t, 1, Config{}).e[0]
-			r := e.Irecv(nil, 1, 0, silence, nil)
-			ended, begun := make(chan bool), make(chan bool)
-			for tag := range int32(2) { // the two play ping-pong
-				go func() {
-					for turn := range turns {
-						if turn == 1 && tag == 0 {
-							begun <- true
-						}
-						if tag == 0 {
-							e.Send(nil, 1, 0, 1, make([]byte, 8), Standard)
-						}
-						e.Recv(nil, 1, 0, tag, make([]byte, 8))
-						if tag == 1 {
-							e.Send(nil, 1, 0, 0, make([]byte, 8), Standard)
-						}
-					}
-					ended <- true
-				}()
-			}
-			<-begun
 			calls := 0
-			for left := 2; left > 0; calls++ {
-				c.call(e, r)
-				select {
-				case <-ended:
-					left--
-				default:
+			for range tries {
+				if calls = callsWhileOthersRun(t, turns, c.call); calls <= most*turns {
+					return
 				}
 			}
-			t.Logf("%d calls while %d messages went there and back", calls, turns)
-			if calls > most*turns {
-				t.Errorf("%d calls went by while %d messages went there and back, at most %d may for each", calls, turns, most)
-			}
-			e.Send(nil, 1, 0, silence, nil, Standard)
-			r.Wait()
+			t.Errorf("%d calls went by while %d messages went there and back, at most %d may for each", calls, turns, most)
 		})
 	}
+}
+
+// callsWhileOthersRun is how often a goroutine makes a call while two others of its rank play ping-pong.
+func callsWhileOthersRun(t *testing.T, turns int, call func(e *Engine, r *Request)) (calls int) {
+	e := newRanks(t, 1, Config{}).e[0]
+	r := e.Irecv(nil, 1, 0, silence, nil)
+	ended, begun := make(chan bool), make(chan bool)
+	for tag := range int32(2) {
+		go func() {
+			for turn := range turns {
+				if turn == 1 && tag == 0 {
+					begun <- true
+				}
+				if tag == 0 {
+					e.Send(nil, 1, 0, 1, make([]byte, 8), Standard)
+				}
+				e.Recv(nil, 1, 0, tag, make([]byte, 8))
+				if tag == 1 {
+					e.Send(nil, 1, 0, 0, make([]byte, 8), Standard)
+				}
+			}
+			ended <- true
+		}()
+	}
+	<-begun
+	for left := 2; left > 0; calls++ {
+		call(e, r)
+		select {
+		case <-ended:
+			left--
+		default:
+		}
+	}
+	t.Logf("%d calls while %d messages went there and back", calls, turns)
+	e.Send(nil, 1, 0, silence, nil, Standard)
+	r.Wait()
+	return calls
 }
