@@ -203,9 +203,8 @@ func (r *Recovery) party(g *Group) *party {
 	for _, l := range r.losses {
 		p.lose(l.Rank)
 	}
-	if r.left {
-		p.left = true
-		p.machine.Leave()
+	if r.left || g.gone.Load() { // a call on a communicator that has been freed: others are not to wait for this rank
+		r.leave(p)
 	}
 	return p
 }
