@@ -1,6 +1,9 @@
 package mpi
 
-import "testing"
+import (
+	"sync"
+	"testing"
+)
 
 // Agree does not wait for a rank that has freed the communicator, also where its number is not small, and where the
 // rank has looked at the freed communicator.
@@ -40,4 +43,35 @@ func TestAgreeAfterFree(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A failure that does not end a receive from any source leaves it at its place among the receives that were posted: the
+// first message that matches two of them goes to the one that was posted first.
+func TestDeathKeepsTheOrderOfReceives(t *testing.T) {
+	whereRanksDie(t, func(t *testing.T, opt func() Option) {
+		var posted, seen sync.WaitGroup
+		posted.Add(1)
+		seen.Add(1)
+		outlive(t, 4, opt(), func(w *Comm, die func()) {
+			half := ok(w.Split(w.Rank()/3, 0)) // 0, 1, 2 and 3
+			switch w.Rank() {
+			case 0:
+				first, second := make([]byte, 1), make([]byte, 1)
+				any, one := ok(Irecv(half, first, AnySource, 5)), ok(Irecv(half, second, 1, 5))
+				posted.Done()
+				_, err := Recv(w, []byte{0}, 3, 9)
+				is(err, ErrPeerFailed)
+				seen.Done()
+				must(WaitAll(any, one))
+				check(first[0] == 1 && second[0] == 2, "the messages of rank 1 are %d and %d", first[0], second[0])
+			case 1:
+				seen.Wait()
+				must(Send(half, []byte{1}, 0, 5))
+				must(Send(half, []byte{2}, 0, 5))
+			case 3:
+				posted.Wait()
+				die()
+			}
+		})
+	})
 }
