@@ -60,7 +60,7 @@ func (r *reporter) after(k *Call) {
 		case CallGet:
 			k.moves(report.Read, k.World, k.Tag, k.Bytes)
 		case CallCollective:
-			call.Bytes = k.Bytes
+			call.Bytes, call.First = k.Bytes, k.Comm.group.First()
 		}
 	}
 	for i := range k.Done {
