@@ -1,8 +1,15 @@
 package mpi
 
 import (
+	"context"
+	"math"
 	"sync"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // Agree does not wait for a rank that has freed the communicator, also where its number is not small, and where the
@@ -74,4 +81,57 @@ func TestDeathKeepsTheOrderOfReceives(t *testing.T) {
 			}
 		})
 	})
+}
+
+// stretching is a device that makes its rank announce control messages that are longer than any memory.
+type stretching struct {
+	transport.Device
+	facts transport.Facts
+}
+
+func (d *stretching) Facts() *transport.Facts { return &d.facts }
+
+func (d *stretching) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	l, err := d.Device.Connect(ctx, peer, address)
+	if err != nil {
+		return nil, err
+	}
+	caps := *l.Caps()
+	caps.RMA, caps.ZeroCopy = nil, nil
+	return &stretchingLink{losingLink{l, caps}}, nil
+}
+
+type stretchingLink struct{ losingLink }
+
+// controlContext is the context on which ranks agree.
+const controlContext = agree.SmallNumbers * agree.ContextsEach
+
+func (l *stretchingLink) TrySend(h *wire.Header, payload []byte) bool {
+	if h.Kind == wire.RTS && h.Ctx == controlContext {
+		longer := *h
+		longer.Len = math.MaxInt64
+		h = &longer
+	}
+	return l.Link.TrySend(h, payload)
+}
+
+// A rank that announces a message to those that agree which is longer than any memory ends no other rank.
+func TestHostileLengthToAgree(t *testing.T) {
+	overLoop(t)(3, func(w *Comm) {
+		same(ok(w.Agree(7)), 7)
+		if w.Rank() == 2 {
+			const asks = 1<<24 - 1
+			_, err := w.group.Engine.Isend(nil, controlContext, 0, asks, make([]byte, long), pml.Standard).Wait()
+			must(err)
+		}
+		same(ok(w.Agree(5)), 5)
+		ring(w, 1)
+	}, withDevices(func(rank int, d transport.Device) transport.Device {
+		if rank != 2 {
+			return d
+		}
+		facts := *d.Facts()
+		facts.Short, facts.ConnectNow = nil, nil
+		return &stretching{d, facts}
+	}))
 }
