@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
@@ -80,6 +81,55 @@ func TestDeathKeepsTheOrderOfReceives(t *testing.T) {
 				die()
 			}
 		})
+	})
+}
+
+// A communicator is revoked at all its ranks, also where one of them revokes it before others have it.
+func TestRevokeAtOnce(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		const n = 4
+		run(n, func(w *Comm) {
+			makes := []func() (*Comm, error){w.Dup, w.Shrink, func() (*Comm, error) { return w.Split(0, -w.Rank()) },
+				func() (*Comm, error) { return w.CreateGroup(w.Group(), 3) }}
+			for i := range inShort(40*len(makes), 8*len(makes)) {
+				c := ok(makes[i%len(makes)]())
+				if w.Rank() == i/len(makes)%n {
+					must(c.Revoke())
+				} else {
+					_, err := Recv(c, []byte{0}, AnySource, 1)
+					is(err, ErrRevoked)
+				}
+				same(ok(c.Agree(5)), 5)
+				must(c.Free())
+			}
+		})
+	})
+}
+
+// Communicators that are revoked and freed leave little, and so do agreements.
+func TestRecoveryLeavesLittle(t *testing.T) {
+	if proc.Race {
+		t.Skip("the race detector runs: it keeps memory of its own")
+	}
+	overLoop(t)(2, func(w *Comm) {
+		churn := func(n int) {
+			for range n {
+				c := ok(w.Shrink())
+				must(c.Revoke())
+				same(ok(c.Agree(5)), 5)
+				must(c.Free())
+			}
+			must(Barrier(w))
+		}
+		churn(600) // as many as ranks remember, and more
+		before := memory()
+		n := inShort(5000, 1500)
+		churn(n)
+		if w.Rank() == 0 {
+			each := (int64(memory()) - int64(before)) / int64(n)
+			check(each < 300, "each leaves %d bytes", each)
+		}
+		must(Barrier(w))
 	})
 }
 
