@@ -294,6 +294,33 @@ func TestDeviceShared(t *testing.T) {
 	d.left()
 }
 
+// A receive into device memory is short if its message is, also if that has no bytes: its proxy says so.
+func TestDeviceShort(t *testing.T) {
+	errShort := errors.New("short")
+	for _, size := range []int64{0, 1, 299, 300} {
+		d := newDeviceRanks(t, 2, acceltest.Options{})
+		to, _ := d.buffer(1, 0, 300)
+		r := d.e[1].IrecvDevice(nil, 0, 0, 3, to)
+		proxy := r.Proxy(nil, errShort)
+		if err := d.e[0].Send(nil, 0, 1, 3, make([]byte, size), Standard); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Await(nil); err != nil {
+			t.Fatal(err)
+		}
+		if r.Short() != (size < 300) {
+			t.Errorf("a message of %d bytes into 300: Short says %v", size, r.Short())
+		}
+		if _, err := proxy.Wait(); (err == errShort) != (size < 300) {
+			t.Errorf("a message of %d bytes into 300: the proxy ends with %v", size, err)
+		}
+		if st, err := r.Wait(); st.Bytes != size || err != nil {
+			t.Errorf("a message of %d bytes ends with %+v, %v", size, st, err)
+		}
+		d.left()
+	}
+}
+
 // A message that is longer than its buffer fills it and no more, however it comes, and the receive says so.
 func TestDeviceTruncated(t *testing.T) {
 	for _, o := range []acceltest.Options{{}, {NotShared: true}, {Adapters: true}} {

@@ -48,7 +48,11 @@ func (r *Request) endProxy() {
 
 // isShort reports whether r, which is done, has received fewer bytes than its buffer has.
 func (r *Request) isShort() bool {
-	return r.op == opRecv && r.err == nil && !r.status.Cancelled && r.status.Bytes < int64(r.buf.Len)
+	size := int64(r.buf.Len)
+	if o := r.device(); o != nil && !o.host { // r.buf is nothing then
+		size = int64(o.b.Len)
+	}
+	return r.op == opRecv && r.err == nil && !r.status.Cancelled && r.status.Bytes < size
 }
 
 // Short reports whether r is done and has received fewer bytes than its buffer has. Its result is not collected.
