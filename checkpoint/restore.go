@@ -169,6 +169,7 @@ func (s *Store) fetch(what choice) error {
 	want := what.header
 	want.Owner, want.Length = uint32(me), s.length
 	var in incoming
+	var failed error
 	have := what.from[me] == me
 	switch {
 	case !have:
@@ -176,7 +177,9 @@ func (s *Store) fetch(what choice) error {
 	case s.own.find(what.Lineage, what.Number) == nil: // it was the partner of the rank that had this number
 		own := s.own.begin(header{}, s.length)
 		copy(own.data, s.held[me].find(what.Lineage, what.Number).data)
-		own.end(want)
+		if !own.end(want) {
+			failed = fmt.Errorf("%w: its copy of rank %d says that it is another checkpoint", ErrIncomplete, me)
+		}
 	}
 	var out mpi.Set
 	for r, from := range what.from {
@@ -184,7 +187,6 @@ func (s *Store) fetch(what choice) error {
 			out.Add(mpi.Isend(s.comm, s.held[r].find(what.Lineage, what.Number).data, r, tagCopy))
 		}
 	}
-	var failed error
 	if !have {
 		failed = in.wait()
 	}
