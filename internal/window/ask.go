@@ -220,8 +220,14 @@ func (w *Window) awaitLate() {
 	}
 }
 
-// slot is a tag that no other operation under way has.
-func (w *Window) slot(of int32) int32 { return of + w.slots.Add(1)&(tagsEach-1) }
+// slot is a tag that no other operation under way at a rank has.
+func (w *Window) slot(of int32) int32 {
+	last := &w.slots
+	if of == tagLocks {
+		last = &w.lockSlot
+	}
+	return of + last.Add(1)&(tagsEach-1)
+}
 
 func (w *Window) take() *scratch {
 	if s, ok := w.scratch.Get().(*scratch); ok {
@@ -287,15 +293,15 @@ func (w *Window) ask(op string, rank int, r *rma.Request, elements, answer []byt
 // askWithin sends a request and waits for its answer, which must have so many bytes behind the first ones.
 func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Request, elements, answer []byte) error {
 	far := w.remote(rank)
-	room := far.asks
+	room, tags := far.asks, int32(tagAnswers)
 	if r.Kind == rma.Lock {
-		room = far.locks
+		room, tags = far.locks, tagLocks
 	}
 	if err := enter(ctx, room); err != nil {
 		return w.wrap(op, rank, err)
 	}
 	s := w.take()
-	r.Slot = w.slot(tagAnswers)
+	r.Slot = w.slot(tags)
 	to := w.group.ToWorld(rank)
 	if ctx != nil {
 		m := w.group.Engine.Irecv(nil, w.messages(), to, r.Slot, s.in[:])
