@@ -145,8 +145,8 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 	made, err := c.create(plan{kind: kind, args: []byte(like), bad: bad,
 		members: func() *ranks.Set { return c.group.Members() },
 		finish:  func(s *commState) { c.group.Duplicate(&s.group) },
-		after: func(_ *agree.Exchange, made *Comm) (no *agree.Veto) {
-			made.win, no = window.Make(&made.group, spec)
+		after: func(m *agree.Exchange, made *Comm) (no *agree.Veto) {
+			made.win, no = window.Make(m, &made.group, spec)
 			return no
 		}})
 	if err != nil {
