@@ -48,7 +48,7 @@ endif
 .DEFAULT_GOAL = build
 .PHONY: build help test bare verify deps deps-verify vet cross arm64 unit e2e peers page examples race guard \
 	guard-rewrite fuzz stress hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu soak-stall \
-	bench compare compare-quick softhca softcuda clean api api-baseline release
+	soak-recovery bench compare compare-quick softhca softcuda clean api api-baseline release
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -221,7 +221,7 @@ pauses:          ## tests whose every statement may be held up: make pauses PKG=
 	$(GO) run ./internal/tools/pauses $(PKG)
 
 soak:            ## stress for SOAK over each of shm, tcp with faults, verbs, and between GPUs: make soak SOAK=8h
-	$(MAKE) --keep-going --no-print-directory soak-shm soak-hosts soak-verbs soak-gpu soak-stall
+	$(MAKE) --keep-going --no-print-directory soak-shm soak-hosts soak-verbs soak-gpu soak-stall soak-recovery
 
 soak-shm:        ## of soak: 8 ranks with shared memory
 	$(GO) build -o bin/ ./cmd/gorun ./benchmarks/stress
@@ -243,6 +243,9 @@ soak-gpu: $(GOTESTSUM)  ## of soak: messages between software GPUs; GORUN_TEST_S
 soak-stall: export CGO_ENABLED = 1
 soak-stall: $(GOTESTSUM)  ## of soak: random programs, which gorun --stall must not take for jobs that stand
 	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -tags verbs -run 'RandomProgramsDoNotStand$$' ./internal/e2e
+
+soak-recovery: $(GOTESTSUM)  ## of soak: jobs of which a rank dies each 5 s, over shared memory and then over TCP
+	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -run '^TestDeathsOneByOne$$' ./internal/e2e
 
 bench:           ## Go's micro-benchmarks, beside the code they measure
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -62,7 +62,7 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 	made, err := c.create(plan{kind: kind, args: []byte(like), bad: bad,
 		members: func() *ranks.Set { return c.group.Members() },
 		finish:  func(s *commState) { c.group.Duplicate(&s.group) },
-		after: func(_ *agree.Exchange, made *Comm) (no *agree.Veto) {
+		after: func(m *agree.Exchange, made *Comm) (no *agree.Veto) {
 			defer func() {
 				if has.Store(no == nil); no != nil {
 					release()
@@ -72,7 +72,7 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 			if err := Allgather(newComm(made.commState, nil), s.Tell, heard); err != nil {
 				return &agree.Veto{Class: classOf(err), Text: err.Error(), Cause: err}
 			}
-			made.win, no = window.Make(&made.group, spec)
+			made.win, no = window.Make(m, &made.group, spec)
 			return no
 		}})
 	if err != nil {

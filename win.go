@@ -145,8 +145,8 @@ func winOf[T any](c *Comm, kind agree.Creation, n int, mem []T, options []WinOpt
 	made, err := c.create(plan{kind: kind, args: []byte(like), bad: bad,
 		members: func() *ranks.Set { return c.group.Members() },
 		finish:  func(s *commState) { c.group.Duplicate(&s.group) },
-		after: func(_ *agree.Exchange, made *Comm) (no *agree.Veto) {
-			made.win, no = window.Make(&made.group, spec)
+		after: func(m *agree.Exchange, made *Comm) (no *agree.Veto) {
+			made.win, no = window.Make(m, &made.group, spec)
 			return no
 		}})
 	if err != nil {
@@ -216,7 +216,7 @@ func (w *Win[T]) Local() []T {
 // §12.2.3 (MPI_Win_shared_query). Ranks that read what others write order their accesses by the calls that open and end
 // epochs, or by atomic operations of their own.
 func (w *Win[T]) Of(rank int) []T {
-	if w = w.withoutHooks(); w.valid("Of") != nil || w.comm.ended.Load() != 0 {
+	if w = w.withoutHooks(); w.valid("Of") != nil || w.comm.ended.Load()&isFreed != 0 {
 		return nil
 	}
 	return w.of(rank)
@@ -254,7 +254,8 @@ func (w *Win[T]) SetName(name string) error {
 
 // Free ends the window; §12.2.5. Every rank calls it, outside all epochs but those of Fence. It returns when no rank
 // makes an operation any more. Slices of Local and Of are invalid afterwards: an access to mapped memory ends the
-// program.
+// program. After the failure of a rank of the window, Free ends the calls of the others with ErrRevoked, unless all are
+// on one host.
 func (w *Win[T]) Free() error {
 	if err := w.valid("Free"); err != nil {
 		return w.observed(err, "Free", CallCreate, Undefined, 0, func(w *Win[T]) error { return w.Free() })

@@ -81,10 +81,10 @@ func (w *Window) Follow(st Status, err error) {
 }
 
 // came is called with a request, or with an error in its place. A request that came before the context was dropped is
-// lost, like any other message.
+// lost, like any other message. Nothing comes any more once the context is revoked.
 func (w *Window) came(st Status, err error) {
 	switch {
-	case w.e.dropped.has(w.ctx) || w.e.closed != nil:
+	case w.e.dropped.has(w.ctx) || w.e.refusal(w.ctx) != nil:
 		w.e.wait.rounds--
 		w.e.windows.open = without(w.e.windows.open, w)
 		if w.e.closed != nil {

@@ -78,6 +78,14 @@ func (g *Group) ExchangePart(kind Creation, members *ranks.Set, tag int32) *Exch
 		Name:    func(i int) int { return g.RankOf(int32(members.At(i))) }}
 }
 
+// Part is an exchange of some members within m, of which this one is one: it goes on between rounds of m. What ends m
+// ends it, such as a revocation: a member may have left m after a failure, and never comes.
+func (m *Exchange) Part(members *ranks.Set) *Exchange {
+	return &Exchange{Group: m.Group, kind: m.kind, ctx: m.ctx, Tag: tagPart, Me: members.Find(m.Group.WorldRank),
+		members: members,
+		Name:    func(i int) int { return m.Group.RankOf(int32(members.At(i))) }}
+}
+
 // Veto is why no communicator is made, at any rank.
 type Veto struct {
 	Class error

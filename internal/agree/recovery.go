@@ -194,6 +194,11 @@ func (r *Recovery) concern(ctx uint32, losses []pml.Loss) error {
 	return nil
 }
 
+// HasLost reports whether this rank has heard that a member of g has failed.
+func (g *Group) HasLost() bool {
+	return slices.ContainsFunc(g.Engine.Losses(0), func(l pml.Loss) bool { return g.PlaceOf(l.Rank) >= 0 })
+}
+
 // party returns the party of g, made now if g has no party. The caller holds mu.
 func (r *Recovery) party(g *Group) *party {
 	if p := r.parties[g.number()]; p != nil {

@@ -9,6 +9,7 @@ const (
 	tagAgree   = iota
 	tagFlush   // on ctxFlush: the sender's last message
 	tagFlushed // on ctxFlush, to itself: there are no more
+	tagPart    // of those ranks that share something new
 	TagLeaders // what leaders of two groups say, in any order: see leaderInbox
 
 	tagAsk       = tagAnswers - 1        // of the control context: see vote.go and recovery.go

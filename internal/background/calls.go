@@ -20,15 +20,17 @@ type Process struct {
 // Calls are the calls on a communicator that go on without their callers: if the context ends, or since they have
 // returned a request.
 type Calls struct {
-	mu   sync.Mutex // guards what follows
-	n    int
-	then func() // what is to be done when n is 0; nil: nothing
+	mu    sync.Mutex // guards what follows
+	n     int
+	begun uint64 // ever
+	then  func() // what is to be done when n is 0; nil: nothing
 }
 
 // Begin counts a call that begins.
 func (l *Calls) Begin() {
 	l.mu.Lock()
 	l.n++
+	l.begun++
 	l.mu.Unlock()
 }
 
@@ -61,11 +63,15 @@ func (l *Calls) WhenOver(f func()) {
 	}
 }
 
-// wait returns when none goes on.
-func (l *Calls) wait() {
+// wait returns when none goes on. It returns how many had begun before, ever.
+func (l *Calls) wait() (begun uint64) {
+	l.mu.Lock()
+	begun = l.begun
+	l.mu.Unlock()
 	over := make(chan struct{})
 	l.WhenOver(func() { close(over) })
 	<-over
+	return begun
 }
 
 // Run runs, on a goroutine of the library, what other ranks of a communicator count on: op is the call, comm
@@ -161,8 +167,12 @@ func (u *OpenCalls) hopeless() []string {
 func (p *Process) Finish(flush func() int, last func() <-chan struct{}) (open int, err error) {
 	u := &p.Open
 	ended := func() int {
-		p.Calls.wait()
-		return flush()
+		for begun := p.Calls.wait(); ; {
+			open, before := flush(), begun
+			if begun = p.Calls.wait(); open == 0 || begun == before {
+				return open
+			} // else the operations may be of a call that the library has begun meanwhile, for another rank
+		}
 	}
 	if u.none() {
 		return ended(), nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
@@ -47,11 +48,20 @@ func (s *served) lend(source, slot int32) {
 	})
 }
 
-// depart is the last barrier of a window: when it is over no rank makes an operation any more.
+// depart is the last barrier of a window: when it is over no rank makes an operation any more. It is not so after the
+// failure of a rank: others may have left out calls, and may make calls that need this one, which answers no more. These
+// end.
 func (w *Window) depart(op string) error {
 	err := w.barrier(nil, op)
-	if err == nil {
+	if err == nil && !w.group.HasLost() {
 		w.departed.Store(true)
+		return nil
+	}
+	if !w.mapped {
+		w.group.Group.Revoke()
+	}
+	if errors.Is(err, mpierr.ErrRevoked) {
+		err = w.fail(op, mpierr.ErrPeerFailed, ranks.Undefined, "a rank has failed, and another one has freed the window")
 	}
 	return err
 }

@@ -34,8 +34,8 @@ const (
 	mostBytes = 1 << 40
 )
 
-// Make makes a window whose communicator is g. All ranks of g call it while they make that.
-func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
+// Make makes a window whose communicator is g. All ranks of g call it while they make that, by the exchange m.
+func Make(m *agree.Exchange, g *coll.Group, s Spec) (*Window, *agree.Veto) {
 	w := &Window{group: g, elem: s.Elem, update: s.Update, near: map[int]*part{}, far: map[int]*Remote{}}
 	w.epochs.Self = int32(g.Rank)
 	hosts := g.Hosts()
@@ -57,7 +57,7 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 		t.makeDynamic()
 	} else if s.Own != nil {
 		t.alone(s.Own)
-	} else if no := t.share(); no != nil {
+	} else if no := t.share(m); no != nil {
 		return nil, no
 	}
 	if w.mapped = w.board != nil && hosts.Len() == 1; w.mapped {
@@ -80,12 +80,12 @@ func Make(g *coll.Group, s Spec) (*Window, *agree.Veto) {
 }
 
 // share makes a board with the memory of this host's ranks. Where that cannot be, each rank has memory of its own.
-func (s *sharing) share() *agree.Veto {
+func (s *sharing) share(making *agree.Exchange) *agree.Veto {
 	var members []ranks.Run
 	for _, r := range s.ranks {
 		members = append(members, ranks.Strided(int32(s.w.group.ToWorld(r)), 1, 1))
 	}
-	m := s.w.group.ExchangePart(s.spec.Kind, ranks.Of(members...), 0)
+	m := making.Part(ranks.Of(members...))
 	_, no := m.Round(0, nil, nil, s)
 	var own *agree.Veto
 	if no == nil {

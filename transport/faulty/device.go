@@ -278,7 +278,7 @@ func (d *Device) giveLate(pkts []transport.Packet) (n int) {
 			return false
 		}
 		d.held--
-		if state == transport.Done && !(p.Event == transport.Room && d.down[p.Peer]) {
+		if state == transport.Done && !(p.Event == transport.Room && d.down[p.Peer] && d.facts.Tagged == nil) {
 			Take(&pkts[n], &p)
 			n++
 		}
