@@ -48,6 +48,7 @@ type commState struct {
 	attrs sync.Map       // of SetAttr
 	self  *selfComm      // of the rank: its communicators share it
 	alone bool           // this is it
+	isWin bool           // it is a window's, also before there is one
 }
 
 // Why a communicator can be used no more: bits of commState.ended.
@@ -369,7 +370,7 @@ func (c *Comm) free() bool {
 		return false
 	}
 	what := "communicator"
-	if c.win != nil {
+	if c.isWin {
 		what = "window"
 	}
 	err := agree.FreedError(what)

@@ -78,7 +78,7 @@ func (c *Comm) child(kind agree.Creation, id uint32, members *ranks.Set, finish 
 		return nil
 	}
 	s := &commState{}
-	s.self = c.self
+	s.self, s.isWin = c.self, suffixes[kind] == "win"
 	c.group.Derive(&s.group, members, id)
 	name := fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
 	s.group.SetName(name)

@@ -16,6 +16,8 @@ import (
 const whyRevoked = "the communicator has been revoked, by Revoke at one of its ranks; " +
 	"Shrink makes one of the ranks that live"
 
+const whyRevokedWin = "the window has been revoked: a rank has failed, and another one has freed it; free it here too"
+
 // publish lets other ranks reach c, which is complete, by what they say of failures.
 func (c *commState) publish() {
 	c.group.OnRevoke = c.revoke
@@ -25,6 +27,9 @@ func (c *commState) publish() {
 // revoke ends all calls on c, now and later.
 func (c *commState) revoke() {
 	err := mpierr.New("", ErrRevoked, "%s", whyRevoked)
+	if c.isWin {
+		err = mpierr.New("", ErrRevoked, "%s", whyRevokedWin)
+	}
 	c.ended.Or(isRevoked)
 	c.group.Engine.Revoke(c.group.Context, agree.ContextsEach, err)
 	c.group.Revoke(err)
