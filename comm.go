@@ -377,19 +377,28 @@ func (c *Comm) free() bool {
 		c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
 	}
 	c.group.Background.WhenOver(func() {
+		revoked := c.ended.Load()&isRevoked != 0
+		stays := false
 		if c.win != nil { // whose Free may go on in the background: until then other ranks ask for something
+			if stays = c.win.Stays() && !revoked; !stays {
+				c.group.Engine.DropContext(c.group.Context+agree.CtxRequests, err)
+			}
 			c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
-			c.win.Close()
+			c.win.Close(stays)
 		}
 		c.group.Leave()
 		c.group.Free()
 		for ctx := uint32(agree.CtxMessages + 1); ctx < agree.ContextsEach; ctx++ {
-			c.group.Engine.DropContext(c.group.Context+ctx, err)
+			if !stays || ctx != agree.CtxRequests {
+				c.group.Engine.DropContext(c.group.Context+ctx, err)
+			}
 		}
-		if c.ended.Load()&isRevoked != 0 {
+		if revoked {
 			c.group.Engine.Unrevoke(c.group.Context, agree.ContextsEach)
 		}
-		c.group.Numbers.Release(c.group.Context/agree.ContextsEach, c.group.Senders())
+		if !stays {
+			c.group.Numbers.Release(c.group.Context/agree.ContextsEach, c.group.Senders())
+		}
 		c.group.Unpublish()
 	})
 	return true

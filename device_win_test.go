@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/door"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
@@ -35,7 +36,7 @@ func TestHostileDeviceWindow(t *testing.T) {
 		d.Write(mem.Base, want)
 		win, released := deviceWindow(w, accel.Buffer{Driver: d, Memory: mem, Addr: mem.Base + from, Len: 4 * elements})
 		if w.Rank() == 0 {
-			e, ctx := win.comm.group.Engine, win.comm.group.Context
+			e, ctx := win.comm.group.Engine, win.comm.group.Context+agree.CtxRequests
 			say := func(r rma.Request, more []byte) {
 				must(e.Send(nil, ctx, 1, tagRequest, append(r.Append(nil), more...), pml.Standard))
 			}

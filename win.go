@@ -254,7 +254,8 @@ func (w *Win[T]) SetName(name string) error {
 
 // Free ends the window; §12.2.5. Every rank calls it, outside all epochs but those of Fence. It returns when no rank
 // makes an operation any more. Slices of Local and Of are invalid afterwards: an access to mapped memory ends the
-// program.
+// program. Free may fail because a rank has: ranks that have not freed the window then get ErrPeerFailed for what they
+// ask this one.
 func (w *Win[T]) Free() error {
 	if err := w.valid("Free"); err != nil {
 		return w.observed(err, "Free", CallCreate, Undefined, 0, func(w *Win[T]) error { return w.Free() })

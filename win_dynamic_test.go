@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/rma"
 )
 
@@ -254,7 +255,7 @@ func TestDetachWaits(t *testing.T) {
 // late: Detach is called again after the operation.
 func detachWaits(t *testing.T, w *Comm, late bool) {
 	withDynamic(w, 1000, func(win *Win[byte], mem []byte, at [][2]int64) {
-		e, ctx := win.comm.group.Engine, win.comm.group.Context
+		e, ctx := win.comm.group.Engine, win.comm.group.Context+agree.CtxRequests
 		if w.Rank() == 0 {
 			must(win.LockAll())
 			must(e.Send(nil, ctx, 1, tagRequest, putAlone(at[1][0], 1000), 0))

@@ -391,7 +391,7 @@ func TestHostileFloods(t *testing.T) {
 			served.Add(3)
 			run(3, func(w *Comm) {
 				win := ok(WinCreate(w, make([]int64, 10)))
-				e, ctx := win.comm.group.Engine, win.comm.group.Context
+				e, ctx := win.comm.group.Engine, win.comm.group.Context+agree.CtxRequests
 				switch w.Rank() {
 				case 0:
 					if flood[0] != nil {

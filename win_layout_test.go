@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/rma"
 )
 
@@ -402,7 +403,7 @@ func TestHostileRuns(t *testing.T) {
 					b = binary.LittleEndian.AppendUint64(b, first)
 					b = binary.LittleEndian.AppendUint64(b, count)
 					b = append(append(b, table...), elements...)
-					must(win.comm.group.Engine.Send(nil, win.comm.group.Context, 1, tagRequest, b, 0))
+					must(win.comm.group.Engine.Send(nil, win.comm.group.Context+agree.CtxRequests, 1, tagRequest, b, 0))
 				}
 				must(win.Lock(1, Shared))
 				must(win.Accumulate(Sum, []int32{0}, 1, first-1)) // a request, behind which Flush sends its own

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
@@ -991,7 +992,7 @@ func TestHostileRequests(t *testing.T) {
 						}
 						b[0] |= byte(r.IntN(4)) << 6 // then Flush, or Unlock
 					}
-					must(win.comm.group.Engine.Send(nil, win.comm.group.Context, 1, 3, b, 0))
+					must(win.comm.group.Engine.Send(nil, win.comm.group.Context+agree.CtxRequests, 1, 3, b, 0))
 				}
 				must(win.Lock(1, Shared))
 				same(ok(win.FetchOp(Sum, 1, 1, 9)), 0)

@@ -19,7 +19,8 @@ type Window struct {
 	over   bool // nothing is lent any more
 
 	number  uint16 // in notes; 0: no link brings any
-	noteTag int32  // of the messages that notes are
+	noteCtx uint32 // of the messages that notes are
+	noteTag int32
 
 	steps    bool // links make atomic steps in what is lent
 	byDevice bool // and nothing else does
@@ -47,7 +48,7 @@ type windows struct {
 	first, last *Request
 	again       int // of these, requests that are to be handled again
 	telling     bool
-	kept        []*Window // whose memory may be reached as long as the engine lives
+	kept        []*Window // whose memory is lent as long as the engine lives
 	notes       notes
 }
 

@@ -79,19 +79,23 @@ func (w *Window) Withdraw() {
 	w.e.windows.unnumber(w)
 }
 
-// Keep has the memory stay lent as long as the engine lives. It reports whether some rank has been lent it: if not, no
-// rank will be.
-func (w *Window) Keep() bool {
+// Keep has the window stay open, and the memory stay lent, as long as the engine lives. The handler that refuse returns
+// handles what comes from now on; refuse is called under the engine's lock. Keep reports whether some rank has been
+// lent the memory: if not, no rank will be.
+func (w *Window) Keep(refuse func() Handler) (lent bool) {
 	w.e.lock()
 	defer w.e.unlock()
 	w.over = true
+	w.e.windows.unnumber(w)
+	w.handle = refuse()
 	for _, l := range w.loans {
-		if l.Reads {
-			w.e.windows.kept = append(w.e.windows.kept, w)
-			return true
-		}
+		lent = lent || l.Reads
 	}
-	return false
+	if lent {
+		w.e.windows.kept = append(w.e.windows.kept, w)
+	}
+	w.e.exitCall()
+	return lent
 }
 
 // Reach is memory of another rank that has been lent to this one, and the operations there. Any goroutine may call its

@@ -300,6 +300,8 @@ func TestReachWithContext(t *testing.T) {
 	}
 }
 
+func keep(w *Window) (lent bool) { return w.Keep(func() Handler { return w.handle }) }
+
 // Memory is lent once to a rank, when there is a link, until it is withdrawn. Then nothing is lent any more.
 func TestLend(t *testing.T) {
 	watchdog(t)
@@ -320,11 +322,11 @@ func TestLend(t *testing.T) {
 		t.Errorf("after Withdraw %+v is lent; %d registrations", late, len(n.regions))
 	}
 	n.refused = true
-	if w, none := n.lend(1, 0, mem); none != (Lent{}) || n.engines[0].Reach(1, none) != nil || w.Keep() {
+	if w, none := n.lend(1, 0, mem); none != (Lent{}) || n.engines[0].Reach(1, none) != nil || keep(w) {
 		t.Errorf("the device refuses, and %+v is lent", none)
 	}
 	n.refused = false
-	if w, l := n.lend(1, 0, mem); !l.Reads || !w.Keep() || n.lendMore(w, 2, mem).Reads || len(n.regions) != 1 {
+	if w, l := n.lend(1, 0, mem); !l.Reads || !keep(w) || n.lendMore(w, 2, mem).Reads || len(n.regions) != 1 {
 		t.Errorf("%+v is lent, and kept", l)
 	}
 }

@@ -27,9 +27,9 @@ type notes struct {
 	buf     [noteBytes]byte
 }
 
-// TakeNotes has links tell notes, which arrive as messages with tag. The window gets a number up to most. It comes
+// TakeNotes has links tell notes, which arrive as messages of ctx with tag. The window gets a number up to most. It comes
 // before Lend.
-func (w *Window) TakeNotes(tag int32, most uint16) {
+func (w *Window) TakeNotes(ctx uint32, tag int32, most uint16) {
 	e := w.e
 	e.lock()
 	defer e.unlock()
@@ -44,7 +44,7 @@ func (w *Window) TakeNotes(tag int32, most uint16) {
 	for used := true; used; used = n.windows[n.last] != nil {
 		n.last = n.last%most + 1
 	}
-	w.number, w.noteTag = n.last, tag
+	w.number, w.noteCtx, w.noteTag = n.last, ctx, tag
 	n.windows[n.last] = w
 }
 
@@ -71,7 +71,7 @@ func (l *linkPath) onNoted(pkt *transport.Packet) {
 		return
 	}
 	binary.LittleEndian.PutUint32(n.buf[:], uint32(pkt.Value)&(1<<noteBits-1))
-	l.onEager(p, w.ctx, w.noteTag, n.buf[:])
+	l.onEager(p, w.noteCtx, w.noteTag, n.buf[:])
 }
 
 // PutNote is Put that tells the peer a note as well, which is there when src is, and what has been put before. ok: it

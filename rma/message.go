@@ -215,6 +215,7 @@ const (
 	PeerFailed        // a rank has failed that had the lock
 	Returned          // a rank has returned that had the lock
 	HalfDone          // a rank has failed that was updating elements, and the request would update some
+	Freed             // the rank serves the window no more
 	resultEnd
 )
 

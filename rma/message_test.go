@@ -30,7 +30,7 @@ func TestRequestBytes(t *testing.T) {
 			t.Errorf("%v is %d, want %d", k, k, i)
 		}
 	}
-	for i, a := range []Result{Done, Outside, Senseless, PeerFailed, Returned, HalfDone, resultEnd} {
+	for i, a := range []Result{Done, Outside, Senseless, PeerFailed, Returned, HalfDone, Freed, resultEnd} {
 		if int(a) != i {
 			t.Errorf("result %d is %d", i, a)
 		}

@@ -60,6 +60,12 @@ func (q *Queue) Grant() (a Asked, ok bool) {
 	return a, true
 }
 
+// Refuse returns the requests that wait, and forgets them.
+func (q *Queue) Refuse() (waiting []Asked) {
+	waiting, q.waiting = q.waiting, nil
+	return waiting
+}
+
 // Leave is called when a rank lets the lock go, once. It reports whether the rank has had it.
 func (q *Queue) Leave(rank int32) bool {
 	n := q.held[rank]
@@ -85,6 +91,5 @@ func (q *Queue) Failed(rank int32) (waiting []Asked, had bool) {
 	if q.held[rank] == 0 {
 		return nil, false
 	}
-	waiting, q.waiting = q.waiting, nil
-	return waiting, true
+	return q.Refuse(), true
 }

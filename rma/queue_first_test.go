@@ -35,6 +35,11 @@ func TestQueueFirst(t *testing.T) {
 	q.Leave(2)
 	grant(5)
 	grant(3)
+	ask(7, Exclusive, false)
+	if all := q.Refuse(); len(all) != 1 || all[0].Rank != 7 {
+		t.Errorf("Refuse returns %v", all)
+	}
+	grant(-1)
 	if q.Ask(Asked{Rank: 6, Mode: Exclusive, First: true}) {
 		t.Error("an exclusive lock can be First")
 	}

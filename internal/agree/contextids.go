@@ -16,9 +16,16 @@ const (
 	CtxCollective        // the library's, of calls that all ranks make in the same order
 	ctxCreate            // what some of the ranks say to make another communicator; the tags are callers'
 	CtxFlush             // the last message of a link before numbers are used again
+	CtxRequests          // what the ranks of a window ask each other for
 
 	ContextsEach
 )
+
+// OfCallers reports whether the messages of a context are about what callers name: each rank, and not all in a call.
+func OfCallers(ctx uint32) bool {
+	c := ctx % ContextsEach
+	return c == CtxMessages || c == CtxRequests
+}
 
 // SmallNumbers: the contexts of numbers below this one fit into the 16 bits that devices compare which match tags. They
 // are used again; those beyond are not. The number itself fits too. It is no communicator's: control is its context, on

@@ -119,7 +119,7 @@ func call(op, at string, by *pml.Sleeper, names Names) waits.Call {
 	for i := range by.Awaited {
 		w := &by.Awaited[i]
 		comm, calls := names(w.Ctx)
-		inCall := w.InRound || w.What == pml.AwaitsWord || w.Ctx%agree.ContextsEach != agree.CtxMessages
+		inCall := w.InRound || w.What == pml.AwaitsWord || !agree.OfCallers(w.Ctx)
 		if !inCall {
 			kind := waits.Message
 			if w.What == pml.AwaitsMatch {
@@ -151,7 +151,7 @@ func call(op, at string, by *pml.Sleeper, names Names) waits.Call {
 func unasked(s *pml.Snapshot, names Names) (all []waits.Unasked) {
 	for _, m := range s.Unasked {
 		comm, _ := names(m.Ctx)
-		if m.Ctx%agree.ContextsEach != agree.CtxMessages || comm == "" {
+		if !agree.OfCallers(m.Ctx) || comm == "" {
 			continue
 		}
 		i := slices.IndexFunc(all, func(u waits.Unasked) bool { return u.From == int(m.Source) && u.Comm == comm })

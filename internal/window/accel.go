@@ -129,9 +129,9 @@ func (w *Window) PutData(ctx context.Context, op string, rank int, at int64, n i
 	e, to := w.group.Engine, w.group.ToWorld(rank)
 	var m *pml.Request
 	if src.Device.Len > 0 {
-		m = e.IsendDevice(nil, w.messages(), to, want.Slot, src.Device, pml.Standard)
+		m = e.IsendDevice(nil, w.requests(), to, want.Slot, src.Device, pml.Standard)
 	} else {
-		m = e.Isend(nil, w.messages(), to, want.Slot, src.Host, pml.Standard)
+		m = e.Isend(nil, w.requests(), to, want.Slot, src.Host, pml.Standard)
 	}
 	w.beganTransfer(far, &want, m)
 	return err
@@ -151,9 +151,9 @@ func (w *Window) GetData(ctx context.Context, op string, rank int, at int64, n i
 	want := rma.Request{Kind: rma.Get, At: at, N: int64(n), Slot: w.slot(tagAnswers)}
 	var m *pml.Request
 	if dst.Device.Len > 0 {
-		m = e.IrecvDevice(nil, w.messages(), from, want.Slot, dst.Device)
+		m = e.IrecvDevice(nil, w.requests(), from, want.Slot, dst.Device)
 	} else {
-		m = e.Irecv(nil, w.messages(), from, want.Slot, dst.Host)
+		m = e.Irecv(nil, w.requests(), from, want.Slot, dst.Host)
 	}
 	sent, err := w.announce(ctx, op, rank, far, &want)
 	if !sent {

@@ -220,8 +220,14 @@ func (w *Window) awaitLate() {
 	}
 }
 
-// slot is a tag that no other operation under way has.
-func (w *Window) slot(of int32) int32 { return of + w.slots.Add(1)&(tagsEach-1) }
+// slot is a tag that no other operation under way at a rank has.
+func (w *Window) slot(of int32) int32 {
+	last := &w.slots
+	if of == tagLocks {
+		last = &w.lockSlot
+	}
+	return of + last.Add(1)&(tagsEach-1)
+}
 
 func (w *Window) take() *scratch {
 	if s, ok := w.scratch.Get().(*scratch); ok {
@@ -243,7 +249,7 @@ func (w *Window) tellRequest(ctx context.Context, op string, rank int, far *Remo
 	s := w.take()
 	s.out = append(r.Append(s.out[:0]), elements...)
 	if ctx == nil {
-		err = w.group.Engine.Send(nil, w.messages(), w.group.ToWorld(rank), tagRequest, s.out, pml.Standard)
+		err = w.group.Engine.Send(nil, w.requests(), w.group.ToWorld(rank), tagRequest, s.out, pml.Standard)
 		w.scratch.Put(s)
 		return err == nil, w.wrap(op, rank, err)
 	}
@@ -252,7 +258,7 @@ func (w *Window) tellRequest(ctx context.Context, op string, rank int, far *Remo
 
 // startRequest begins to send the request of a scratch.
 func (w *Window) startRequest(rank int, s *scratch) *pml.Request {
-	return w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), tagRequest, s.out, pml.Standard)
+	return w.group.Engine.Isend(nil, w.requests(), w.group.ToWorld(rank), tagRequest, s.out, pml.Standard)
 }
 
 // awaitSent returns when the message m with the request of a scratch is sent, and gives the scratch back. sent is as in
@@ -287,18 +293,18 @@ func (w *Window) ask(op string, rank int, r *rma.Request, elements, answer []byt
 // askWithin sends a request and waits for its answer, which must have so many bytes behind the first ones.
 func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Request, elements, answer []byte) error {
 	far := w.remote(rank)
-	room := far.asks
+	room, tags := far.asks, int32(tagAnswers)
 	if r.Kind == rma.Lock {
-		room = far.locks
+		room, tags = far.locks, tagLocks
 	}
 	if err := enter(ctx, room); err != nil {
 		return w.wrap(op, rank, err)
 	}
 	s := w.take()
-	r.Slot = w.slot(tagAnswers)
+	r.Slot = w.slot(tags)
 	to := w.group.ToWorld(rank)
 	if ctx != nil {
-		m := w.group.Engine.Irecv(nil, w.messages(), to, r.Slot, s.in[:])
+		m := w.group.Engine.Irecv(nil, w.requests(), to, r.Slot, s.in[:])
 		sent, err := w.tellRequest(ctx, op, rank, far, r, elements)
 		return w.awaitAnswer(ctx, op, rank, r, asked{m, s, room, sent, err}, answer)
 	}
@@ -307,7 +313,7 @@ func (w *Window) askWithin(ctx context.Context, op string, rank int, r *rma.Requ
 		return err
 	}
 	s.out = append(r.Append(s.out[:0]), elements...)
-	st, err := w.group.Engine.Sendrecv(nil, w.messages(), to, tagRequest, s.out, to, r.Slot, s.in[:])
+	st, err := w.group.Engine.Sendrecv(nil, w.requests(), to, tagRequest, s.out, to, r.Slot, s.in[:])
 	if err != nil {
 		return w.wrap(op, rank, err)
 	}
@@ -367,11 +373,25 @@ func (w *Window) answered(op string, rank int, r *rma.Request, in, answer []byte
 		return w.wrap(op, rank, w.lockLost(op, rank, who, nil))
 	case a.Result == rma.Returned:
 		return w.wrap(op, rank, w.lockLost(op, rank, who, pml.ErrReturned))
+	case a.Result == rma.Freed:
+		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank, freedThere))
 	case a.Result == rma.Done && len(has) == len(answer):
 		copy(answer, has)
 		return nil
 	}
 	return w.fail(op, mpierr.ErrAborted, rank, "the rank has refused a %v request", r.Kind)
+}
+
+// freedThere is what a call hears from a rank whose Free has failed.
+const freedThere = "the rank has freed the window, after another rank had failed or returned; free it here too"
+
+// unread says why the elements of a Get have not come. They may be outside only if ranks attach memory: else this rank
+// has checked that. k is outside's.
+func (w *Window) unread(k rma.Kind, at, n int64) (class error, why string) {
+	if w.regions == nil {
+		return mpierr.ErrPeerFailed, freedThere
+	}
+	return mpierr.ErrRange, w.outside(k, at, n)
 }
 
 // give gives back what askWithin needs.
@@ -472,7 +492,7 @@ func (w *Window) put(ctx context.Context, op string, r *Remote, rank int, at int
 	if !sent {
 		return nil, err
 	}
-	m := w.group.Engine.Isend(nil, w.messages(), w.group.ToWorld(rank), want.Slot, src, pml.Standard)
+	m := w.group.Engine.Isend(nil, w.requests(), w.group.ToWorld(rank), want.Slot, src, pml.Standard)
 	if proxy && err == nil {
 		request = m.Proxy(ctx, nil)
 	}
@@ -508,7 +528,7 @@ func (w *Window) get(ctx context.Context, op string, r *Remote, rank int, at int
 		return nil, err
 	}
 	want := rma.Request{Kind: rma.Get, At: at, N: w.count(dst), Slot: w.slot(tagAnswers)}
-	m := w.group.Engine.Irecv(nil, w.messages(), w.group.ToWorld(rank), want.Slot, dst)
+	m := w.group.Engine.Irecv(nil, w.requests(), w.group.ToWorld(rank), want.Slot, dst)
 	sent, err := w.tellRequest(ctx, op, rank, r, &want, nil)
 	if !sent {
 		m.Cancel()
@@ -517,7 +537,8 @@ func (w *Window) get(ctx context.Context, op string, r *Remote, rank int, at int
 		return nil, err
 	}
 	if proxy && err == nil {
-		request = m.Proxy(ctx, mpierr.New("", mpierr.ErrRange, "%s", w.outside(0, at, want.N)))
+		class, why := w.unread(0, at, want.N)
+		request = m.Proxy(ctx, mpierr.New("", class, "%s", why))
 	}
 	w.beganTransfer(r, &want, m)
 	return request, err
@@ -597,7 +618,8 @@ func (w *Window) settle(ctx context.Context, op string, rank int, r *Remote) (en
 			return true, w.wrap(op, rank, failed)
 		}
 		if m.Short() && err == nil {
-			err = w.fail(op, mpierr.ErrRange, rank, "%s", w.outside(rma.Get, t.at, t.n))
+			class, why := w.unread(rma.Get, t.at, t.n)
+			err = w.fail(op, class, rank, "%s", why)
 		}
 		if _, failed := m.Wait(); failed != nil && err == nil {
 			err = w.wrap(op, rank, failed)
@@ -669,7 +691,7 @@ func (w *Window) complete(ctx context.Context, op string, rank int, r *Remote, k
 	if ctx != nil && ctx.Err() != nil && errors.Is(failed, ctx.Err()) {
 		return errors.Join(err, failed) // the next flush asks again
 	}
-	if !errors.Is(err, mpierr.ErrRange) || !errors.Is(failed, mpierr.ErrRange) { // of a Get, which the rank counts too
+	if err == nil || failed == nil || !tellTheSame(err, failed) {
 		err = errors.Join(err, failed)
 	}
 	w.mu.Lock()
@@ -683,6 +705,11 @@ func (w *Window) complete(ctx context.Context, op string, rank int, r *Remote, k
 		r.flushed = sent
 	}
 	return err
+}
+
+// tellTheSame reports whether the error of a Get, which has found its elements missing, is what the rank tells of too.
+func tellTheSame(get, told error) bool {
+	return errors.Is(get, mpierr.ErrRange) && errors.Is(told, mpierr.ErrRange) || get.Error() == told.Error()
 }
 
 // flushAll is flush of all ranks.

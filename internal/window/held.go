@@ -84,7 +84,7 @@ func (w *Window) askEnd(ctx context.Context, op string, rank int, far *Remote, k
 	far.order.Unlock()
 	in, from := w.take(), w.group.ToWorld(rank)
 	if ctx != nil {
-		answer := w.group.Engine.Irecv(nil, w.messages(), from, want.Slot, in.in[:])
+		answer := w.group.Engine.Irecv(nil, w.requests(), from, want.Slot, in.in[:])
 		sent, err := w.awaitSent(ctx, op, rank, m, s)
 		return w.awaitAnswer(ctx, op, rank, &want, asked{answer, in, far.asks, sent, err}, nil)
 	}
@@ -92,7 +92,7 @@ func (w *Window) askEnd(ctx context.Context, op string, rank int, far *Remote, k
 	if _, err := w.awaitSent(nil, op, rank, m, s); err != nil {
 		return err
 	}
-	st, err := w.group.Engine.Recv(nil, w.messages(), from, want.Slot, in.in[:])
+	st, err := w.group.Engine.Recv(nil, w.requests(), from, want.Slot, in.in[:])
 	if err != nil {
 		return w.wrap(op, rank, err)
 	}

@@ -213,7 +213,7 @@ func (r *reads) ask(b *batch) error {
 	w, to := r.w, r.w.group.ToWorld(r.a.rank)
 	t := read{want: rma.Request{Kind: rma.Get, At: r.a.first, N: r.a.n, Runs: uint16(len(b.table())),
 		Slot: w.slot(tagAnswers)}, s: w.take(), from: b.from, n: b.n}
-	t.m = w.group.Engine.Irecv(nil, w.messages(), to, t.want.Slot, t.s.in[:])
+	t.m = w.group.Engine.Irecv(nil, w.requests(), to, t.want.Slot, t.s.in[:])
 	sent, err := w.tellRequest(r.ctx, r.op, r.a.rank, r.a.far, &t.want, b.table())
 	if sent {
 		r.under = append(r.under, t)

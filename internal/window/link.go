@@ -56,16 +56,22 @@ func (w *Window) depart(op string) error {
 	return err
 }
 
-// giveBack ends what other ranks may do with the memory of this one, and gives the memory back. If some of them may not
-// have freed the window, since its last barrier has failed, a link that reaches the memory does so as long as this rank
-// lives: without the key the next operation of such a rank would break the link.
-func (w *Window) giveBack() {
+// giveBack ends what other ranks may do with the memory of this one, and gives the memory back. stays: some of them may
+// not have freed the window. They are refused what they ask for, and a link that reaches the memory does so as long as
+// this rank lives: without the key the next operation of such a rank would break the link.
+func (w *Window) giveBack(stays bool) {
 	port := w.served.port
+	lent := false
+	if stays {
+		lent = port.Keep(w.served.refuse)
+	} else {
+		w.keepOut(nil) // no request is handled any more
+	}
 	if w.accel != nil {
 		port.WhenIdle(w.accel.Release)
 		return
 	}
-	if !w.departed.Load() && port.Keep() {
+	if lent {
 		return
 	}
 	port.Withdraw()

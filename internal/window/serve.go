@@ -55,9 +55,9 @@ func (w *Window) serve() {
 	if w.accel != nil {
 		handler = servedOnDevice{s}
 	}
-	s.port = w.group.Engine.OpenWindow(w.messages(), tagRequest, make([]byte, requestMost), handler)
+	s.port = w.group.Engine.OpenWindow(w.requests(), tagRequest, make([]byte, requestMost), handler)
 	if w.regions == nil && w.accel == nil {
-		s.port.TakeNotes(tagNote, rma.MostNotes)
+		s.port.TakeNotes(w.messages(), tagNote, rma.MostNotes)
 	}
 	if w.nic {
 		w.stepByDevice()
@@ -323,6 +323,45 @@ func (s *served) Returned() {
 		}
 		s.port.Send(to, tagRequest, (&rma.Request{Kind: rma.Abandon}).Append(nil), nil)
 	}
+}
+
+// refusing is served after a Free that has failed. Ranks that have not freed the window may ask for something, and wait
+// for the answer: they hear that there is none. No memory of the window is used.
+type refusing struct{ *served }
+
+// refuse returns it, and answers those that wait. It is called under the engine's lock.
+func (s *served) refuse() pml.Handler {
+	s.w.keepOut(nil)
+	for _, a := range s.lock.Refuse() {
+		s.answer(a.Rank, a.Slot, rma.Answer{Result: rma.Freed}, 0)
+	}
+	return refusing{s}
+}
+
+// Handle implements pml.Handler.
+func (f refusing) Handle(source int32, msg []byte) (again bool) {
+	s := f.served
+	if s.handled = 0; s.steps.abandon() { // of a request that was to be handled again
+		return true
+	}
+	var r rma.Request
+	if _, err := r.Decode(msg); err != nil || s.w.group.RankOf(source) < 0 || s.gone[source] {
+		return false
+	}
+	moves := r.Kind == rma.PutAlone || r.Kind == rma.Get && r.Runs == 0
+	switch {
+	case moves: // so that the rank goes on
+		if o := s.moves(source); o != nil && r.Kind == rma.Get {
+			s.port.Send(int(source), r.Slot, nil, o)
+		} else if o != nil {
+			s.port.Recv(int(source), r.Slot, nil, o)
+		}
+	case (r.Kind == rma.Put || r.Kind == rma.Update) && r.Then == 0:
+	case r.Kind == rma.Abandon:
+	default:
+		s.answer(source, r.Slot, rma.Answer{Result: rma.Freed}, 0)
+	}
+	return false
 }
 
 // locks are the ranks of which this one has the lock.

@@ -202,9 +202,12 @@ func (w *Window) Free(ctx context.Context) (first bool, err error) {
 	return true, w.wrap(op, ranks.Undefined, err)
 }
 
-// Close gives the memory back when no message of another rank touches it: such a rank may live although Free has
-// failed. No call uses it.
-func (w *Window) Close() {
+// Stays reports whether requests are to be answered as long as this rank lives: ranks may live that have not freed the
+// window, since its Free has failed.
+func (w *Window) Stays() bool { return w.served != nil && !w.departed.Load() }
+
+// Close gives the memory back when no message of another rank touches it. No call uses it. stays: requests may come.
+func (w *Window) Close(stays bool) {
 	w.mu.Lock()
 	w.takeOver()
 	first := w.state != freed
@@ -215,8 +218,7 @@ func (w *Window) Close() {
 	switch {
 	case !first:
 	case w.served != nil:
-		w.keepOut(nil) // no request is handled any more
-		w.giveBack()
+		w.giveBack(stays)
 	case w.board != nil:
 		w.board.Close()
 	}

@@ -55,6 +55,7 @@ type Window struct {
 	waits    sync.Mutex   // held by the goroutine that waits at the board
 	watched  atomic.Bool  // the ends of all members end waits at the board
 	slots    atomic.Int32 // the number of the last tag
+	lockSlot atomic.Int32 // likewise, of tagLocks
 	barred   atomic.Bool  // nothing: see order
 	scratch  sync.Pool    // *scratch
 }
@@ -238,8 +239,10 @@ func elements(n int64) string {
 	return fmt.Sprintf("%d elements", n)
 }
 
-// messages is the context of the window's messages.
+// messages is the context of what ranks tell each other, and requests the context of requests, their elements and
+// answers.
 func (w *Window) messages() uint32 { return w.group.Context + agree.CtxMessages }
+func (w *Window) requests() uint32 { return w.group.Context + agree.CtxRequests }
 
 // The tags of the window's messages.
 const (
@@ -248,8 +251,9 @@ const (
 	tagNote            // of PutNotify: four bytes
 	tagRequest         // rma.Request
 	tagAnswers  = 1 << 28
-	tagElements = 1 << 29 // of rma.PutAlone
-	tagsEach    = 1 << 28 // of the last two
+	tagElements = 2 << 28 // of rma.PutAlone
+	tagLocks    = 3 << 28 // the answers to rma.Lock, which others to the same rank may overtake, any number of them
+	tagsEach    = 1 << 28 // of the last three
 )
 
 const (
