@@ -60,7 +60,7 @@ func (r *reporter) after(k *Call) {
 		case CallGet:
 			k.moves(report.Read, k.World, k.Tag, k.Bytes)
 		case CallCollective:
-			call.Bytes = k.Bytes
+			call.Bytes, call.First = k.Bytes, k.Comm.group.First()
 		}
 	}
 	for i := range k.Done {
@@ -166,26 +166,38 @@ func (r *reporter) align(tag int) (offset int64, err error) {
 	case leader == 0:
 		return 0, nil
 	case leader != me:
-		_, err = Recv(w, now[:], leader, tag)
+		st, err := Recv(w, now[:], leader, tag)
+		if err == nil && st.Bytes == 0 {
+			err = fmt.Errorf("rank %d could not compare the clock of this host with rank 0's", leader)
+		}
 		return now[0], err
 	}
+	offset, err = r.answer(tag)
+	told := []int64{offset}
+	if err != nil {
+		told = nil // the other ranks of the host wait all the same
+	}
+	for rank := me + 1; rank < w.Size(); rank++ {
+		if hosts.Host(rank) == hosts.Host(me) {
+			err = errors.Join(err, Send(w, told, rank, tag))
+		}
+	}
+	return offset, err
+}
+
+// answer is compare at the other rank.
+func (r *reporter) answer(tag int) (offset int64, err error) {
+	var now [1]int64
 	for range alignRounds {
-		if _, err = Recv(w, now[:], 0, tag); err == nil {
+		if _, err = Recv(r.own, now[:], 0, tag); err == nil {
 			now[0] = r.record.Now()
-			err = Send(w, now[:], 0, tag)
+			err = Send(r.own, now[:], 0, tag)
 		}
 		if err != nil {
 			return 0, err
 		}
 	}
-	if _, err = Recv(w, now[:], 0, tag); err != nil {
-		return 0, err
-	}
-	for rank := me + 1; rank < w.Size(); rank++ {
-		if hosts.Host(rank) == hosts.Host(me) {
-			err = errors.Join(err, Send(w, now[:], rank, tag))
-		}
-	}
+	_, err = Recv(r.own, now[:], 0, tag)
 	return now[0], err
 }
 

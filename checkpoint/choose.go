@@ -53,13 +53,14 @@ type choice struct {
 }
 
 // choose finds the newest checkpoint of the newest row of which somewhere every rank's slices are. If no such
-// checkpoint is left, although one was whole once, the choice says whose slices are lost.
-func choose(n int, all []holding) (c choice) {
+// checkpoint is left, although one was whole once, the choice says whose slices are lost. whole are checkpoints that
+// were, as some rank knows.
+func choose(n int, all []holding, whole ...header) (c choice) {
 	var newest header
 	for _, h := range all {
 		newest.Lineage = max(newest.Lineage, h.Header.Lineage)
 	}
-	had := false
+	had := slices.ContainsFunc(whole, func(h header) bool { return h.Lineage == newest.Lineage && h.Number > 0 })
 	versions := map[uint64][]holding{}
 	for _, h := range all {
 		if h.Header.Lineage != newest.Lineage || h.Header.Size != uint32(n) || int(h.Header.Owner) >= n {

@@ -28,6 +28,7 @@ func (s *Store) Restore(c *mpi.Comm) (step int64, found bool, err error) {
 
 func (s *Store) restore(c *mpi.Comm) (int64, bool, error) {
 	s.comm = c
+	s.move(c.Rank())
 	if !s.own.slots[0].whole && !s.own.slots[1].whole && s.dir != "" {
 		s.read()
 	}
@@ -53,6 +54,17 @@ func (s *Store) restore(c *mpi.Comm) (int64, bool, error) {
 	return what.Step, true, s.Save(what.Step)
 }
 
+// move makes the own copies those of another rank's slices if this rank had another number when it made them.
+func (s *Store) move(to int) {
+	for _, slot := range s.own.slots {
+		if slot.whole && int(slot.Owner) != to {
+			own := s.own
+			s.held[int(slot.Owner)], s.own = &own, copies{}
+			return
+		}
+	}
+}
+
 // announcement is what a rank tells all others before they choose.
 type announcement struct {
 	Now      uint64 // rank 0's names a row of checkpoints, so that a later row has a greater name
@@ -60,6 +72,7 @@ type announcement struct {
 	Host     int // the lowest rank on the host
 	Length   uint64
 	Next     uint64
+	Whole    header // the newest checkpoint that all ranks have, as this one knows
 	Held     []holding
 }
 
@@ -69,7 +82,8 @@ func (s *Store) announce() ([]announcement, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := announcement{Now: uint64(time.Now().UnixNano()), Partners: s.partners, Host: host, Length: s.length, Next: s.next}
+	a := announcement{Now: uint64(time.Now().UnixNano()), Partners: s.partners, Host: host, Length: s.length,
+		Next: s.next, Whole: s.current}
 	for _, c := range s.held {
 		a.Held = append(a.Held, c.holdings(s.comm.Rank())...)
 	}
@@ -105,6 +119,7 @@ func (s *Store) agree(all []announcement) (choice, error) {
 	hosts := make([]int, len(all))
 	s.lengths = make([]uint64, len(all))
 	var held []holding
+	var whole []header
 	for r, a := range all {
 		if a.Partners < 0 {
 			return choice{}, fmt.Errorf("%w: rank %d has Partners(%d): a rank has 0 partners or more", mpi.ErrCount, r,
@@ -116,7 +131,10 @@ func (s *Store) agree(all []announcement) (choice, error) {
 		}
 		hosts[r], s.lengths[r] = a.Host, a.Length
 		s.next = max(s.next, a.Next, 1)
-		held = append(held, a.Held...)
+		whole = append(whole, a.Whole)
+		for _, h := range a.Held {
+			held = append(held, holding{Header: h.Header, Holder: r}) // a rank speaks for itself alone
+		}
 	}
 	for _, h := range held {
 		if h.Header.Size != uint32(len(all)) {
@@ -132,7 +150,7 @@ func (s *Store) agree(all []announcement) (choice, error) {
 			s.wards = append(s.wards, r)
 		}
 	}
-	c := choose(len(all), held)
+	c := choose(len(all), held, whole...)
 	if c.lost != nil {
 		return choice{}, fmt.Errorf("%w: ranks %v and their partners", ErrLost, c.lost)
 	}
@@ -152,8 +170,13 @@ func (s *Store) fetch(what choice) error {
 	want.Owner, want.Length = uint32(me), s.length
 	var in incoming
 	have := what.from[me] == me
-	if !have {
+	switch {
+	case !have:
 		in = receive(s.comm, s.own.begin(header{}, s.length), want, what.from[me])
+	case s.own.find(what.Lineage, what.Number) == nil: // it was the partner of the rank that had this number
+		own := s.own.begin(header{}, s.length)
+		copy(own.data, s.held[me].find(what.Lineage, what.Number).data)
+		own.end(want)
 	}
 	var out mpi.Set
 	for r, from := range what.from {

@@ -47,6 +47,7 @@ type linkPath struct {
 	vigil      vigil
 	spare      *unexpected              // free records
 	saidMore   bool                     // in the log: see peer.sayMore
+	aside      uint64                   // messages that have come, are not in table, and no receive has got
 	early      int64                    // bytes of store: of messages that are, or were, fetched before they are matched
 	fetches    map[*Request]*unexpected // for which they are fetched
 	grant      int64                    // what each peer may send unasked
@@ -294,11 +295,15 @@ func (l *linkPath) probe(ctx uint32, source, tag int32, take bool) (found, bool)
 	if take {
 		l.table.Remove(m)
 		u.taken = true
+		l.aside++
 	}
 	return found{ctx: ctx, status: Status{Source: u.peer.rank, Tag: m.Tag, Bytes: u.Size}, u: u}, true
 }
 
-func (l *linkPath) take(f found, r *Request) { l.deliver(r, f.u) }
+func (l *linkPath) take(f found, r *Request) {
+	l.aside--
+	l.deliver(r, f.u)
+}
 
 func (l *linkPath) drop(ctx uint32, err error) {
 	receives, messages := l.table.DropContext(ctx)

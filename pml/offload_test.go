@@ -742,6 +742,9 @@ func TestOffloadFailures(t *testing.T) {
 					for _, s := range []*Request{s, s2} { // which the communicator's end does not keep waiting
 						o.sent(s)
 					}
+					if n := o.e.Glance().Taken; n != 2 {
+						t.Errorf("2 messages were sent, and %d are taken", n)
+					}
 				}
 				o.checkLog() // nothing is asked for twice
 				if len(o.nic.entries) != 0 {

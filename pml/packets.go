@@ -166,6 +166,7 @@ func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 // queue keeps a message as unexpected.
 func (l *linkPath) queue(p *peer, h *wire.Header, payload []byte) {
 	if l.e.dropped.low != nil && l.e.dropped.has(h.Ctx) {
+		l.aside++
 		l.lose(p, h.Kind, h.ID, costOf(h.Kind, len(payload)))
 		return
 	}
@@ -277,6 +278,7 @@ func (l *linkPath) takeOut(u *unexpected, buf []byte) (st Status, taken bool) {
 
 // discard drops an unexpected message that is off the table and will never be received.
 func (l *linkPath) discard(u *unexpected) {
+	l.aside++
 	if u.early == earlyUnder {
 		u.early = earlyDropped
 		return
@@ -314,6 +316,7 @@ func (l *linkPath) onCancel(p *peer, h *wire.Header) {
 		p.sendControl(reply)
 	} else {
 		l.table.Remove(&u.m)
+		l.aside++
 		l.matched(u)
 		reply.Len = 1
 		p.sendControl(reply) // the credit comes behind: see checkAnswers

@@ -3,7 +3,6 @@ package pml
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -417,13 +416,12 @@ func (p *peer) fail(err error) {
 	}
 	p.queue.reset()
 	p.starters, p.linked = nil, nil
-	l.failReceives(l.table.FailSource(p.rank), err)
+	l.failReceives(l.table.FailSource(p.rank, nil), err)
 	if int(p.rank) != l.e.cfg.Rank {
 		l.e.lose(p.rank, err)
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
-		l.failReceives(slices.DeleteFunc(l.table.FailSource(AnySource), func(m *tagmatch.Receive) bool {
-			stays := m.Owner.(*Request).serves() || l.e.closed == nil && l.e.recovery.lostTo(m.Ctx) == nil
-			return stays && l.table.Post(m) == nil
+		l.failReceives(l.table.FailSource(AnySource, func(m *tagmatch.Receive) bool {
+			return m.Owner.(*Request).serves() || l.e.closed == nil && l.e.recovery.lostTo(m.Ctx) == nil
 		}), err)
 	}
 	l.offload.failMatched(p, err)

@@ -170,8 +170,8 @@ func (p *peer) onReturned() {
 // endWaits ends what waits for p, which has returned.
 func (p *peer) endWaits() {
 	l, err := p.l, p.end.err
-	l.failReceives(slices.DeleteFunc(l.table.FailSource(p.rank), func(m *tagmatch.Receive) bool {
-		return l.e.server.has(m.Ctx, m.Tag) && l.table.Post(m) == nil
+	l.failReceives(l.table.FailSource(p.rank, func(m *tagmatch.Receive) bool {
+		return l.e.server.has(m.Ctx, m.Tag)
 	}), err)
 	l.e.probers.end(l.e, func(r *Request) bool { return r.status.Source == p.rank }, err)
 	for t := range l.transfers.values() {

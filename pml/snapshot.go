@@ -73,7 +73,7 @@ func (e *Engine) glance() *Snapshot {
 	if e.wait.leader == leaderParked {
 		s.Asleep++
 	}
-	st, waiting := e.path.count(e.stats), uint64(e.links.table.Unexpected())
+	st, waiting := e.path.count(e.stats), uint64(e.links.table.Unexpected())+e.links.aside
 	s.Sent, s.Taken = st.EagerSent+st.RendezvousSent, st.MatchedOnArrival+st.Matched+waiting
 	s.Moved = uint64(e.load.completed) + s.Sent + s.Taken + st.Matched
 	return s

@@ -474,7 +474,7 @@ func TestNothingIsKeptAlive(t *testing.T) {
 			table.DropContext(1)
 			table.DropContext(2)
 			watch(mustPost(t, table, 1, 5, tag), nil)
-			table.FailSource(5)
+			table.FailSource(5, nil)
 		}
 	}()
 	for range 3 { // a stack that the first looks at may still hold one
@@ -533,7 +533,7 @@ func TestMisusePanics(t *testing.T) {
 		}},
 		{"Remove from another table", "another table", func(t *Table) { m := message(); New().Queue(m); t.Remove(m) }},
 		{"Cancel in another table", "another table", func(t *Table) { r, _ := post(New(), 1, 5, 6); t.Cancel(r) }},
-		{"FailSource of no rank", "FailSource(-2)", func(t *Table) { t.FailSource(-2) }},
+		{"FailSource of no rank", "FailSource(-2)", func(t *Table) { t.FailSource(-2, nil) }},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

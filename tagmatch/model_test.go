@@ -153,7 +153,7 @@ func (p *pair) dropContext(ctx uint32) {
 func (p *pair) failSource(source int32) {
 	p.tb.Helper()
 	of := func(e modelEntry) bool { return e.source == source }
-	p.sameIDs("FailSource", receiveIDs(p.table.FailSource(source)), drop(&p.model.receives, of))
+	p.sameIDs("FailSource", receiveIDs(p.table.FailSource(source, nil)), drop(&p.model.receives, of))
 }
 
 func (p *pair) same(what string, got, want int) {

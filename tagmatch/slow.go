@@ -60,24 +60,28 @@ func (t *Table) DropContext(ctx uint32) (receives []*Receive, messages []*Messag
 
 // FailSource takes every posted receive that names exactly this source (or
 // AnySource), of any context and tag, off the table and returns them in the order
-// in which they were posted. Messages that arrived stay.
-func (t *Table) FailSource(source int32) []*Receive {
+// in which they were posted. A receive for which stays returns true keeps its
+// place; nil: none does. Messages that arrived stay.
+func (t *Table) FailSource(source int32, stays func(*Receive) bool) []*Receive {
 	if source < AnySource {
 		panic(fmt.Sprintf("tagmatch: FailSource(%d): needs a rank or AnySource", source))
 	}
-	return t.fail(func(b *bin) bool { return b.source == source })
+	return t.fail(func(b *bin) bool { return b.source == source }, stays)
 }
 
 // FailAll takes every posted receive off the table.
-func (t *Table) FailAll() []*Receive { return t.fail(func(*bin) bool { return true }) }
+func (t *Table) FailAll() []*Receive { return t.fail(func(*bin) bool { return true }, nil) }
 
-func (t *Table) fail(which func(*bin) bool) []*Receive {
+func (t *Table) fail(which func(*bin) bool, stays func(*Receive) bool) []*Receive {
 	var receives []*Receive
 	t.eachBin(func(b *bin) {
 		if which(b) {
 			receives = b.receives(receives)
 		}
 	})
+	if stays != nil {
+		receives = slices.DeleteFunc(receives, stays)
+	}
 	t.removeAll(receives)
 	return receives
 }

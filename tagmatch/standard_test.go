@@ -384,11 +384,16 @@ func TestFailSource(t *testing.T) {
 	other := mustPost(t, table, 1, 4, 6)
 	c := mustPost(t, table, 1, 5, 6)
 	m := mustQueue(t, table, 1, 5, 9)
-	if got := table.FailSource(5); fmt.Sprint(got) != fmt.Sprint([]*Receive{a, b, c}) {
+	if got := table.FailSource(5, nil); fmt.Sprint(got) != fmt.Sprint([]*Receive{a, b, c}) {
 		t.Fatalf("got %v", got)
 	}
-	if got := table.FailSource(5); got != nil {
+	if got := table.FailSource(5, nil); got != nil {
 		t.Fatal("failed twice")
+	}
+	last := mustPost(t, table, 2, AnySource, 3)
+	got := table.FailSource(AnySource, func(r *Receive) bool { return r != last })
+	if len(got) != 1 || got[0] != last { // the one before it keeps its place
+		t.Fatalf("from any source: got %v", got)
 	}
 	mustArrive(t, table, 1, 4, 6, wildcard)
 	mustArrive(t, table, 1, 4, 6, other)

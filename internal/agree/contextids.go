@@ -44,7 +44,7 @@ const (
 type ContextIDs struct {
 	Mu    sync.Mutex
 	Small uint32 // smallNumbers, or less in a test
-	// Taken has the small numbers that are not free: in use, or late.
+	// Taken has the small numbers that are not free: in use, or late. Of the others it has those in use.
 	Taken map[uint32]Late
 	lates uint64     // numbers that have become late, ever
 	high  uint32     // the highest number taken that is not small
@@ -124,6 +124,7 @@ func (x *ContextIDs) Reserve(want uint32) uint32 {
 	}
 	if id == want {
 		x.high = id
+		x.Taken[id] = Late{}
 		x.forget()
 	}
 	return id
@@ -148,11 +149,8 @@ func (x *ContextIDs) take(want uint32) uint32 {
 func (x *ContextIDs) claimed(id uint32) bool {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
-	if id < x.Small {
-		l, taken := x.Taken[id]
-		return taken && !l.Is()
-	}
-	return id != SmallNumbers && id <= x.high
+	l, taken := x.Taken[id]
+	return taken && !l.Is()
 }
 
 // forget forgets old outcomes of numbers that are not small, if there are too many.
@@ -169,8 +167,7 @@ func (x *ContextIDs) Release(id uint32, senders *ranks.Set) {
 	defer x.Mu.Unlock()
 	delete(x.known, id)
 	switch {
-	case id >= x.Small:
-	case senders == nil:
+	case id >= x.Small || senders == nil:
 		delete(x.Taken, id)
 	default:
 		if x.last == nil || !senders.Equal(x.last) {
@@ -191,7 +188,7 @@ func (x *ContextIDs) Usable(members *ranks.Set) (bits []byte, then uint64) {
 		bits[i] = 0xff
 	}
 	for id, l := range x.Taken {
-		if !l.Is() || !l.senders.Within(members) {
+		if id < x.Small && (!l.Is() || !l.senders.Within(members)) {
 			bits[id/8] &^= 1 << (id % 8)
 		}
 	}
@@ -204,7 +201,7 @@ func (x *ContextIDs) Free(bits []byte, then uint64, reuse func(id uint32)) {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
 	for id, l := range x.Taken {
-		if l.Is() && l.since <= then && bits[id/8]>>(id%8)&1 != 0 {
+		if l.Is() && id < x.Small && l.since <= then && bits[id/8]>>(id%8)&1 != 0 {
 			reuse(id)
 			delete(x.Taken, id)
 		}

@@ -97,6 +97,9 @@ func (g *Group) whole() *Group {
 	return g
 }
 
+// First returns the first rank of g, of an intercommunicator of both sides, in the world.
+func (g *Group) First() int { return g.whole().ToWorld(0) }
+
 // PlaceOf returns the place of a rank of the world in g, of an intercommunicator among the ranks of both sides.
 func (g *Group) PlaceOf(world int32) int { return g.whole().RankOf(world) }
 
@@ -203,9 +206,8 @@ func (r *Recovery) party(g *Group) *party {
 	for _, l := range r.losses {
 		p.lose(l.Rank)
 	}
-	if r.left {
-		p.left = true
-		p.machine.Leave()
+	if r.left || g.gone.Load() { // a call on a communicator that has been freed: others are not to wait for this rank
+		r.leave(p)
 	}
 	return p
 }

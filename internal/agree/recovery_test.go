@@ -21,6 +21,9 @@ func TestFrames(t *testing.T) {
 			if k, number := d.Int(), d.Int(); k != firstFrame+int64(kind) || number != 9 {
 				t.Fatalf("a message of kind %d for communicator %d", k, number)
 			}
+			if len(b) > int(mostAsked(n)) {
+				t.Errorf("%d ranks, kind %d: %d bytes, which is more than %d", n, kind, len(b), mostAsked(n))
+			}
 			got := d.frame(kind, n)
 			if !d.Over() {
 				t.Fatalf("%d ranks, kind %d: %v is not a frame", n, kind, b)

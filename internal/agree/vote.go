@@ -218,13 +218,17 @@ func (g *Group) answer() {
 			continue
 		}
 		g.InBackground("", func() error {
-			if b, err := receiveFound(g.Engine, found, st.Bytes); err == nil {
+			if b, err := receiveFound(g.Engine, found, min(st.Bytes, mostAsked(g.Size))); err == nil {
 				g.take(st.Source, b)
 			}
 			return nil
 		})
 	}
 }
+
+// mostAsked is how many bytes a message of the control context has at most in a world of so many ranks. What is longer
+// is received in part, and ignored.
+func mostAsked(size int) int64 { return 128 + 16*int64(size) }
 
 // take takes a message of the control context. g is the world.
 func (g *Group) take(world int32, b []byte) {

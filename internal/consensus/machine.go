@@ -61,8 +61,9 @@ type Machine struct {
 	asked   Set              // the ranks that this one has asked
 	reports [2]map[int]Value // what others have reported in last+1, and in the one after
 
-	left bool // this rank begins no agreement any more
-	out  []Message
+	left  bool // this rank begins no agreement any more
+	alone bool // others that live take this rank for dead
+	out   []Message
 }
 
 // New returns the machine of one of n ranks.
@@ -136,6 +137,10 @@ func (m *Machine) Hear(from int, f Frame) {
 		}
 		return
 	}
+	if f.Dead.Has(m.me) && !m.left {
+		m.goAlone()
+		return
+	}
 	for rank := range f.Dead.All {
 		if rank < m.n && rank != m.me {
 			m.dead.Add(rank)
@@ -153,6 +158,19 @@ func (m *Machine) Hear(from int, f Frame) {
 		m.reports[f.Number-m.last-1][from] = f.Value
 	case f.Kind == Decision && f.Number == m.begun:
 		m.decide(from, f.Value)
+	}
+	m.step()
+}
+
+// goAlone is called when a rank that lives takes this one for dead: a connection has broken. All others will do so. Each
+// is dead to this rank from now on. A frame of this rank names no deaths any more: those ranks live, and are to stay
+// together.
+func (m *Machine) goAlone() {
+	m.alone = true
+	for rank := range m.n {
+		if rank != m.me {
+			m.dead.Add(rank)
+		}
 	}
 	m.step()
 }
@@ -210,6 +228,9 @@ func (m *Machine) send(to int, kind Kind) {
 	f := Frame{Kind: kind, Number: m.last + 1, Dead: m.dead.Clone()}
 	if kind == Decision {
 		f.Number, f.Value = m.last, m.decided
+	}
+	if m.alone {
+		f.Dead = nil
 	}
 	m.out = append(m.out, Message{to, f})
 }

@@ -459,6 +459,91 @@ func TestLeaving(t *testing.T) {
 	if out := w.ranks[1].Messages(); len(out) != 1 || out[0].Kind != Decision || out[0].To != 3 || out[0].Number != 1 {
 		t.Errorf("the answer is %+v", out)
 	}
+	// Others rightly take rank 1 for dead: it takes none of them for dead.
+	w.ranks[1].Hear(3, Frame{Kind: Ask, Number: 3, Dead: w.ranks[3].Dead()})
+	if dead := w.ranks[1].Dead(); dead.Len() != 0 {
+		t.Errorf("rank 1 takes for dead: %v", dead)
+	}
+}
+
+// A connection between two ranks that live breaks, and each takes the other one for dead. The other ranks take no third
+// one for dead, and stay together: they have one value of each agreement but the one under way at that time. None waits
+// for ever.
+func TestBrokenConnection(t *testing.T) {
+	seeds := uint64(20_000)
+	if testing.Short() {
+		seeds = 2000
+	}
+	for seed := range seeds {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		n := 3 + rnd.IntN(6)
+		w := newWorld(n, 4)
+		a := rnd.IntN(n)
+		b := (a + 1 + rnd.IntN(n-1)) % n
+		breaks, broken := rnd.IntN(10*n), false
+		for step, waits := 0, true; waits; step++ {
+			var ready, stuck []int
+			for i, m := range w.ranks {
+				if m.begun > m.last {
+					stuck = append(stuck, i)
+				} else if m.last < w.want {
+					ready = append(ready, i)
+				}
+			}
+			waits = len(ready)+len(stuck) > 0
+			flying := len(w.flying)
+			switch k := rnd.IntN(30); {
+			case step == 100_000:
+				t.Fatalf("seed %d: ranks %v wait for ever", seed, stuck)
+			case step == breaks:
+				broken = true
+				w.tell(a, b)
+				w.tell(b, a)
+			case len(stuck) > 0 && (k == 0 || flying+len(ready) == 0):
+				i := stuck[rnd.IntN(len(stuck))]
+				w.ranks[i].Nudge()
+				w.collect(i)
+			case len(ready) > 0 && (k < 5 || flying == 0):
+				w.begin(ready[rnd.IntN(len(ready))])
+			case flying > 0:
+				i := rnd.IntN(flying)
+				if f := w.flying[i]; broken && (f.from == a && f.To == b || f.from == b && f.To == a) {
+					w.flying = slices.Delete(w.flying, i, i+1)
+				} else {
+					w.deliver(i)
+				}
+			}
+		}
+		var out Set // the ranks that others take for dead
+		for i, m := range w.ranks {
+			for rank := range m.dead.All {
+				if i != a && i != b && rank != a && rank != b {
+					t.Fatalf("seed %d: %d and %d have lost each other, and rank %d takes rank %d for dead", seed, a, b, i, rank)
+				}
+				if i != a && i != b {
+					out.Add(rank)
+				}
+			}
+		}
+		first, differ := -1, map[uint32]bool{}
+		for i := range n {
+			switch {
+			case out.Has(i):
+			case first < 0:
+				first = i
+			default:
+				for number, v := range w.values[i] {
+					u := w.values[first][number]
+					if u.Flags != v.Flags || !u.Dead.Within(v.Dead) || !v.Dead.Within(u.Dead) {
+						differ[number] = true
+					}
+				}
+			}
+		}
+		if len(differ) > 1 {
+			t.Fatalf("seed %d: %d and %d have lost each other, and the agreements %v give several values", seed, a, b, differ)
+		}
+	}
 }
 
 // The result says what all have acknowledged, and the bits of any call.

@@ -44,6 +44,9 @@ func (p *Part) check(rank, size int) error {
 	if room := roomOf(size); len(p.Events) > room || len(p.Transfers) > 2*room || len(p.Out)+len(p.In) > 2*size {
 		return fmt.Errorf("rank %d: more calls or messages than a rank keeps", rank)
 	}
+	if p.Sizes[64] != 0 || slices.Min(p.Sizes[:]) < 0 {
+		return fmt.Errorf("rank %d: messages of lengths that cannot be", rank)
+	}
 	for _, e := range p.Events {
 		if e.Site < 0 || int(e.Site) >= len(p.Sites) || e.End < e.Begin {
 			return fmt.Errorf("rank %d: a call on the timeline that cannot be", rank)

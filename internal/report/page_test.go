@@ -114,7 +114,7 @@ func crowd(n int) []*Part {
 	for rank := range n {
 		p := &Part{Rank: rank, Size: n, Host: fmt.Sprintf("host-%d", rank%16), Transport: "shm+tcp", End: 1e9,
 			Calls: 5000, InCalls: 4e8, Unkept: 4000, CPU: 9e8, Memory: 1 << 30, Program: "crowd", Sites: sites}
-		for i := range p.Sizes {
+		for i := range 64 {
 			p.Sizes[i] = int64(i)
 		}
 		for i := range roomOf(n) {

@@ -19,6 +19,7 @@ type Call struct {
 	Peer       int // in the world; negative: none
 	Bytes      int64
 	Collective bool // all ranks of the communicator make it, in one order
+	First      int  // of a collective call: the communicator's first rank, in the world
 }
 
 // Way is the direction of a message, or of an operation on a window.
@@ -57,6 +58,7 @@ type Event struct {
 	Bytes      int64
 	Context    uint32
 	Collective bool
+	First      int32 // communicators that have no rank in common may have one context
 }
 
 // Transfer is a message on the timeline. Its event has sent it, or has returned when it was received.
@@ -143,6 +145,7 @@ type entry struct {
 	way          Way   // of the message
 	call, moves  bool  // whether it has a call, and a message
 	isCollective bool
+	first        int32
 }
 
 // entriesEach is how many entries are allocated at a time: growing a slice would copy them again and again.
@@ -247,7 +250,7 @@ func (r *Recorder) Record(c *Call, messages []Message) {
 		r.calls++
 		e = r.next()
 		*e = entry{begin: c.Begin, end: c.Begin + took, bytes: c.Bytes, context: c.Context, peer: int32(c.Peer),
-			of: near.at, call: true, isCollective: c.Collective}
+			of: near.at, call: true, isCollective: c.Collective, first: int32(c.First)}
 	} else {
 		r.part.Unkept++
 	}
@@ -370,7 +373,8 @@ func (r *Recorder) Part() *Part {
 			event := e.of
 			if e.call {
 				event = int32(len(p.Events))
-				p.Events = append(p.Events, Event{e.of, e.peer, at(e.begin), at(e.end), e.bytes, e.context, e.isCollective})
+				p.Events = append(p.Events, Event{e.of, e.peer, at(e.begin), at(e.end), e.bytes, e.context, e.isCollective,
+					e.first})
 			}
 			if e.moves {
 				m := Message{e.way, int(e.peer), int(e.tag), e.context, e.bytes}

@@ -85,6 +85,25 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// Communicators of other ranks may have one context: a rank waits in a collective call for a rank of its own. The ranks
+// 0 and 1 have one, and 2 and 3.
+func TestCollectiveCallsOfOneContext(t *testing.T) {
+	var parts []*Part
+	for rank, begin := range []int64{1000, 1200, 1100, 1900} {
+		parts = append(parts, &Part{Rank: rank, Begin: 500, End: 2500,
+			Sites:  []Site{{Op: "Barrier", Kind: "collective", Calls: 1}},
+			Events: []Event{{Peer: -1, Begin: begin, End: 2000, Context: 8, Collective: true, First: int32(rank / 2 * 2)}}})
+	}
+	m, err := Merge(parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []WaitRow{{2, 3, lateCall, 0, 0, 1, 800}, {0, 1, lateCall, 0, 0, 1, 200}}
+	if !slices.Equal(m.Report.Waits, want) {
+		t.Errorf("waits: %+v, want %+v", m.Report.Waits, want)
+	}
+}
+
 // What a part of another process says is checked before it is used.
 func TestHostileParts(t *testing.T) {
 	for name, change := range map[string]func(p *Part){
@@ -100,6 +119,8 @@ func TestHostileParts(t *testing.T) {
 		"flows":      func(p *Part) { p.Out = make([]Flow, 5) },
 		"bytes":      func(p *Part) { p.Out = []Flow{{Bytes: -1}} },
 		"sum":        func(p *Part) { p.Sites[0].Time = -1 },
+		"length":     func(p *Part) { p.Sizes[64] = 1 }, // the page would count up to it without end
+		"lengths":    func(p *Part) { p.Sizes[3] = -1 },
 	} {
 		parts := two()
 		change(parts[1])
@@ -161,11 +182,12 @@ func TestPartHasWhatWasRecorded(t *testing.T) {
 	var messages []Transfer
 	const calls = 3 * entriesEach
 	for i := range calls {
-		c := Call{Op: "Sendrecv", Kind: "sendrecv", Begin: r.Ticks(), Peer: 1, Bytes: 8, Context: 6, Collective: i%3 == 0}
+		c := Call{Op: "Sendrecv", Kind: "sendrecv", Begin: r.Ticks(), Peer: 1, Bytes: 8, Context: 6, Collective: i%3 == 0,
+			First: i % 2}
 		c.End = r.Ticks()
 		moved := []Message{{Sent, 1, i, 6, 8}, {Received, 2, i, 6, 8}, {Sent, 3, i, 6, 5}}[:i%4]
 		r.Record(&c, moved)
-		want = append(want, Event{0, 1, c.Begin, c.End, 8, 6, c.Collective})
+		want = append(want, Event{0, 1, c.Begin, c.End, 8, 6, c.Collective, int32(i % 2)})
 		for _, m := range moved {
 			messages = append(messages, Transfer{m, int32(i)})
 		}

@@ -121,19 +121,24 @@ func (m *Merged) match() {
 // collectives finds the last rank of each collective call. The n-th one on a communicator is the same call at all its
 // ranks.
 func (m *Merged) collectives() {
-	type call struct {
+	type comm struct {
 		context uint32
-		number  int
+		first   int32
+	}
+	type call struct {
+		comm
+		number int
 	}
 	calls := map[call][]moment{}
 	for rank, p := range m.parts {
-		numbers := map[uint32]int{}
+		numbers := map[comm]int{}
 		for i, e := range p.Events {
 			if !e.Collective {
 				continue
 			}
-			numbers[e.Context]++
-			k := call{e.Context, numbers[e.Context]}
+			on := comm{e.Context, e.First}
+			numbers[on]++
+			k := call{on, numbers[on]}
 			calls[k] = append(calls[k], m.moment(rank, int32(i)))
 		}
 	}

@@ -1,0 +1,187 @@
+package mpi
+
+import (
+	"context"
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Agree does not wait for a rank that has freed the communicator, also where its number is not small, and where the
+// rank has looked at the freed communicator.
+func TestAgreeAfterFree(t *testing.T) {
+	for name, test := range map[string]struct {
+		numbers uint32
+		look    func(c *Comm)
+	}{
+		"small number":          {100, func(*Comm) {}},
+		"number beyond":         {4, func(*Comm) {}},
+		"Failed after the Free": {100, func(c *Comm) { c.Failed() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overLoop(t)(3, func(w *Comm) {
+				fewNumbers(w, test.numbers)
+				var held []*Comm
+				for range 5 {
+					held = append(held, ok(w.Dup()))
+				}
+				c := held[4]
+				if w.Rank() == 2 {
+					must(c.Free())
+					test.look(c)
+				} else {
+					in, stop := within(c)
+					got, err := in.Agree(6)
+					is(err, ErrPeerFailed)
+					same(got, 6)
+					same(c.Failed().Size(), 1)
+					stop()
+					must(c.Free())
+				}
+				must(Barrier(w)) // rank 2 is in the job until then
+				for _, d := range held[:4] {
+					must(d.Free())
+				}
+			})
+		})
+	}
+}
+
+// A failure that does not end a receive from any source leaves it at its place among the receives that were posted: the
+// first message that matches two of them goes to the one that was posted first.
+func TestDeathKeepsTheOrderOfReceives(t *testing.T) {
+	whereRanksDie(t, func(t *testing.T, opt func() Option) {
+		var posted, seen sync.WaitGroup
+		posted.Add(1)
+		seen.Add(1)
+		outlive(t, 4, opt(), func(w *Comm, die func()) {
+			half := ok(w.Split(w.Rank()/3, 0)) // 0, 1, 2 and 3
+			switch w.Rank() {
+			case 0:
+				first, second := make([]byte, 1), make([]byte, 1)
+				any, one := ok(Irecv(half, first, AnySource, 5)), ok(Irecv(half, second, 1, 5))
+				posted.Done()
+				_, err := Recv(w, []byte{0}, 3, 9)
+				is(err, ErrPeerFailed)
+				seen.Done()
+				must(WaitAll(any, one))
+				check(first[0] == 1 && second[0] == 2, "the messages of rank 1 are %d and %d", first[0], second[0])
+			case 1:
+				seen.Wait()
+				must(Send(half, []byte{1}, 0, 5))
+				must(Send(half, []byte{2}, 0, 5))
+			case 3:
+				posted.Wait()
+				die()
+			}
+		})
+	})
+}
+
+// A communicator is revoked at all its ranks, also where one of them revokes it before others have it.
+func TestRevokeAtOnce(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		const n = 4
+		run(n, func(w *Comm) {
+			makes := []func() (*Comm, error){w.Dup, w.Shrink, func() (*Comm, error) { return w.Split(0, -w.Rank()) },
+				func() (*Comm, error) { return w.CreateGroup(w.Group(), 3) }}
+			for i := range inShort(40*len(makes), 8*len(makes)) {
+				c := ok(makes[i%len(makes)]())
+				if w.Rank() == i/len(makes)%n {
+					must(c.Revoke())
+				} else {
+					_, err := Recv(c, []byte{0}, AnySource, 1)
+					is(err, ErrRevoked)
+				}
+				same(ok(c.Agree(5)), 5)
+				must(c.Free())
+			}
+		})
+	})
+}
+
+// Communicators that are revoked and freed leave little, and so do agreements.
+func TestRecoveryLeavesLittle(t *testing.T) {
+	if proc.Race {
+		t.Skip("the race detector runs: it keeps memory of its own")
+	}
+	overLoop(t)(2, func(w *Comm) {
+		churn := func(n int) {
+			for range n {
+				c := ok(w.Shrink())
+				must(c.Revoke())
+				same(ok(c.Agree(5)), 5)
+				must(c.Free())
+			}
+			must(Barrier(w))
+		}
+		churn(600) // as many as ranks remember, and more
+		before := memory()
+		n := inShort(5000, 1500)
+		churn(n)
+		if w.Rank() == 0 {
+			each := (int64(memory()) - int64(before)) / int64(n)
+			check(each < 300, "each leaves %d bytes", each)
+		}
+		must(Barrier(w))
+	})
+}
+
+// stretching is a device that makes its rank announce control messages that are longer than any memory.
+type stretching struct {
+	transport.Device
+	facts transport.Facts
+}
+
+func (d *stretching) Facts() *transport.Facts { return &d.facts }
+
+func (d *stretching) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	l, err := d.Device.Connect(ctx, peer, address)
+	if err != nil {
+		return nil, err
+	}
+	caps := *l.Caps()
+	caps.RMA, caps.ZeroCopy = nil, nil
+	return &stretchingLink{losingLink{l, caps}}, nil
+}
+
+type stretchingLink struct{ losingLink }
+
+// controlContext is the context on which ranks agree.
+const controlContext = agree.SmallNumbers * agree.ContextsEach
+
+func (l *stretchingLink) TrySend(h *wire.Header, payload []byte) bool {
+	if h.Kind == wire.RTS && h.Ctx == controlContext {
+		longer := *h
+		longer.Len = math.MaxInt64
+		h = &longer
+	}
+	return l.Link.TrySend(h, payload)
+}
+
+// A rank that announces a message to those that agree which is longer than any memory ends no other rank.
+func TestHostileLengthToAgree(t *testing.T) {
+	overLoop(t)(3, func(w *Comm) {
+		same(ok(w.Agree(7)), 7)
+		if w.Rank() == 2 {
+			const asks = 1<<24 - 1
+			_, err := w.group.Engine.Isend(nil, controlContext, 0, asks, make([]byte, long), pml.Standard).Wait()
+			must(err)
+		}
+		same(ok(w.Agree(5)), 5)
+		ring(w, 1)
+	}, withDevices(func(rank int, d transport.Device) transport.Device {
+		if rank != 2 {
+			return d
+		}
+		facts := *d.Facts()
+		facts.Short, facts.ConnectNow = nil, nil
+		return &stretching{d, facts}
+	}))
+}
