@@ -89,7 +89,12 @@ func (d deviceDoor) Exchange(comm any, t, u reflect.Type, send accel.Buffer, des
 		return nil, nil, err
 	}
 	// The arguments are right. A communicator that another goroutine frees meanwhile ends the receive too.
-	sent, err = d.Send(c, door.Sendrecv, t, send, dest, stag)
+	if sent, err = d.Send(c, door.Sendrecv, t, send, dest, stag); err != nil {
+		return nil, received, err
+	}
+	if sent.(*Request).withoutHooks().request.DeviceFailed() { // the other rank may wait for it before it sends
+		err = received.(*Request).withoutHooks().request.Cancel()
+	}
 	return sent, received, err
 }
 

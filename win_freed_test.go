@@ -15,7 +15,9 @@ func TestFreeOfTheDeadAnswers(t *testing.T) {
 	for name, plan := range map[string]faulty.Plan{"linked": {}, "by messages": unreached} {
 		for _, met := range []bool{true, false} { // rank 3 knows the memory of rank 2
 			for _, locked := range []bool{true, false} { // rank 3 has the lock
-				t.Run(fmt.Sprint(name, ", met ", met, ", locked ", locked), func(t *testing.T) { freeOfTheDead(t, plan, met, locked) })
+				t.Run(fmt.Sprint(name, ", met ", met, ", locked ", locked), func(t *testing.T) {
+					freeOfTheDead(t, plan, met, locked)
+				})
 			}
 		}
 	}
@@ -79,8 +81,8 @@ func refused(call string, err error) {
 		"rank had failed or returned; free it here too")
 }
 
-// operationsAtFreed are operations at rank 2, which has freed the window. known: the rank has told of its memory before,
-// which a link reaches then, if linked: it stays.
+// operationsAtFreed are operations at rank 2, which has freed the window. known: the rank has told of its memory
+// before, which a link reaches then, if linked: it stays.
 func operationsAtFreed(win *Win[int64], n int, known, linked bool) {
 	one, all := make([]int64, 1), make([]int64, n)
 	refused("FetchOp", second(win.FetchOp(Sum, 5, 2, 1)))

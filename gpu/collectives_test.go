@@ -261,6 +261,33 @@ func TestCollectiveMistakeOfOneRank(t *testing.T) {
 	})
 }
 
+// So is memory that a rank cannot pin for its buffers.
+func TestCollectiveCannotPin(t *testing.T) {
+	m := newMachine(t, acceltest.Options{})
+	drivers := []*acceltest.Process{m.Process(), m.Process(), m.Process()}
+	useDriver(t, drivers[0])
+	run(t, 3, func(c *mpi.Comm) {
+		r := rank{c, drivers[c.Rank()], 0}
+		s := of(r, vector(40_000, c.Rank()))
+		in := InPlace[float64]()
+		for _, call := range []func() error{
+			func() error { return Allreduce(c, in, s, mpi.Max) },
+			func() error { return waited(Iallreduce(c, in, s, mpi.Max)) },
+			func() error { return Bcast(c, s, 0) },
+		} {
+			if c.Rank() == 1 {
+				drain() // else the memory of the last call serves
+				r.d.Fail("Pin", 1)
+			}
+			err := call()
+			isError(err, mpi.ErrNoMemory, "pinning 524288 bytes of the host to copy through: Pin: CUDA_ERROR_UNKNOWN")
+			check(strings.Contains(err.Error(), "rank 1 cannot call it") == (c.Rank() != 1), "rank %d: %v", c.Rank(), err)
+			must(call())
+		}
+		free(s)
+	})
+}
+
 // Wrong arguments are the errors of the call of package mpi, with this package's name.
 func TestCollectiveErrors(t *testing.T) {
 	p := useMachine(t, acceltest.Options{})

@@ -316,6 +316,27 @@ func TestMessageErrors(t *testing.T) {
 	})
 }
 
+// A Sendrecv whose message cannot begin does not wait for the other rank, which may wait for that message first.
+func TestSendrecvMarkFails(t *testing.T) {
+	alsoWhole(t, 2, func(r rank) {
+		if r.Rank() == 1 {
+			s := of(r, message(5000, 1))
+			ok(mpi.Recv(r.Comm, make([]byte, 1), 0, 7))
+			must(Send(r.Comm, s, 0, 0))
+			free(s)
+			return
+		}
+		out, in := of(r, message(5000, 0)), alloc[byte](r, 5000)
+		r.d.Fail("Mark", 1)
+		_, err := Sendrecv(r.Comm, out.On(0), 1, 0, in, 1, 0)
+		isError(err, mpi.ErrDevice, "of On: Mark: CUDA_ERROR_UNKNOWN")
+		must(mpi.Send(r.Comm, []byte{1}, 1, 7))
+		ok(Recv(r.Comm, in, 1, 0))
+		same(contents(r, in), message(5000, 1))
+		free(out, in)
+	})
+}
+
 // A copy that fails, on either side, ends both ends of the message, and none hangs. The rank whose copy it was, at
 // least, gets the error.
 func TestMessageCopyFails(t *testing.T) {

@@ -467,31 +467,68 @@ func (a *accelerators) finish() {
 
 // IsendDevice is Isend of a message in device memory.
 func (e *Engine) IsendDevice(cc context.Context, ctx uint32, dest int, tag int32, b accel.Buffer, mode Mode) *Request {
-	if b.Len == 0 {
-		return e.Isend(cc, ctx, dest, tag, nil, mode)
-	}
-	a, m, err := e.useBuffer(&b)
-	e.lock()
-	defer e.unlock()
-	r := e.requests.handle()
-	r.prepareSend(cc, ctx, dest, tag, nil, mode)
-	r.buf.Len, r.announce = int(b.Len), true
-	e.startDevice(r, a, b, m, err)
-	return r
+	return e.ReadyDevice(b).Isend(cc, ctx, dest, tag, mode)
 }
 
 // IrecvDevice is Irecv into device memory.
 func (e *Engine) IrecvDevice(cc context.Context, ctx uint32, source int, tag int32, b accel.Buffer) *Request {
-	if b.Len == 0 {
+	return e.ReadyDevice(b).Irecv(cc, ctx, source, tag)
+}
+
+// Ready is device memory in which a message can begin: the driver has done what may fail before that. A caller that
+// tells another rank of a message looks at Err before. Isend, Irecv or Drop takes a Ready.
+type Ready struct {
+	Err error // why no message can begin; nil: one can
+
+	e *Engine
+	a *accelerators // nil: there are no bytes, or there is an error
+	b accel.Buffer
+	m mark
+}
+
+// ReadyDevice prepares a message in b, which takes long for the first one. It blocks while the stream of b is full.
+func (e *Engine) ReadyDevice(b accel.Buffer) Ready {
+	d := Ready{e: e, b: b}
+	if b.Len > 0 {
+		d.a, d.m, d.Err = e.useBuffer(&b)
+	}
+	return d
+}
+
+// Isend starts a send from d. It is over at once if d has an error.
+func (d Ready) Isend(cc context.Context, ctx uint32, dest int, tag int32, mode Mode) *Request {
+	e := d.e
+	if d.b.Len == 0 {
+		return e.Isend(cc, ctx, dest, tag, nil, mode)
+	}
+	e.lock()
+	defer e.unlock()
+	r := e.requests.handle()
+	r.prepareSend(cc, ctx, dest, tag, nil, mode)
+	r.buf.Len, r.announce = int(d.b.Len), true
+	e.startDevice(r, d.a, d.b, d.m, d.Err)
+	return r
+}
+
+// Irecv starts a receive into d, likewise.
+func (d Ready) Irecv(cc context.Context, ctx uint32, source int, tag int32) *Request {
+	e := d.e
+	if d.b.Len == 0 {
 		return e.Irecv(cc, ctx, source, tag, nil)
 	}
-	a, m, err := e.useBuffer(&b)
 	e.lock()
 	defer e.unlock()
 	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, tag, nil)
-	e.startDevice(r, a, b, m, err)
+	e.startDevice(r, d.a, d.b, d.m, d.Err)
 	return r
+}
+
+// Drop gives up d: no message begins in it.
+func (d Ready) Drop() {
+	if d.Err == nil && d.a != nil {
+		d.a.dropMark(&d.b, d.m)
+	}
 }
 
 // MrecvDevice is Imrecv into device memory.

@@ -197,7 +197,7 @@ func (m *Region) Decode(b []byte) error {
 //	│Result │ Kind  │   zero    │     Rank      │         At          │          N          │
 //	└───────┴───────┴───────────┴───────────────┴─────────────────────┴─────────────────────┘
 //
-// At and N are there if it is Outside.
+// At and N are there if it is Outside. If it is DeviceFailed the text of the error follows.
 type Answer struct {
 	Result Result
 	Kind   Kind  // of Outside: the request, which may be an earlier one
@@ -209,13 +209,14 @@ type Answer struct {
 type Result uint8
 
 const (
-	Done       Result = iota
-	Outside           // the elements are outside the window
-	Senseless         // the request cannot be
-	PeerFailed        // a rank has failed that had the lock
-	Returned          // a rank has returned that had the lock
-	HalfDone          // a rank has failed that was updating elements, and the request would update some
-	Freed             // the rank serves the window no more
+	Done         Result = iota
+	Outside             // the elements are outside the window
+	Senseless           // the request cannot be
+	PeerFailed          // a rank has failed that had the lock
+	Returned            // a rank has returned that had the lock
+	HalfDone            // a rank has failed that was updating elements, and the request would update some
+	DeviceFailed        // a device has failed to read or write elements of an earlier request
+	Freed               // the rank serves the window no more
 	resultEnd
 )
 
@@ -230,7 +231,7 @@ func (a *Answer) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads an answer and returns its elements.
+// Decode reads an answer and returns its elements, or the text of DeviceFailed, which may be any bytes.
 func (a *Answer) Decode(b []byte) (elements []byte, err error) {
 	le := binary.LittleEndian
 	size := AnswerSize
@@ -248,7 +249,7 @@ func (a *Answer) Decode(b []byte) (elements []byte, err error) {
 	case b[2]|b[3] != 0 || a.Result >= resultEnd || a.Kind >= kindEnd || a.Rank < 0 || a.At < 0 || a.N < 0:
 		return nil, fmt.Errorf("rma: an answer of result %d to a %v request, rank %d, element %d, %d elements",
 			a.Result, a.Kind, a.Rank, a.At, a.N)
-	case a.Result != Done && len(elements) > 0:
+	case a.Result != Done && a.Result != DeviceFailed && len(elements) > 0:
 		return nil, fmt.Errorf("rma: an answer of result %d has %d bytes of elements", a.Result, len(elements))
 	}
 	return elements, nil

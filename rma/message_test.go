@@ -30,7 +30,7 @@ func TestRequestBytes(t *testing.T) {
 			t.Errorf("%v is %d, want %d", k, k, i)
 		}
 	}
-	for i, a := range []Result{Done, Outside, Senseless, PeerFailed, Returned, HalfDone, Freed, resultEnd} {
+	for i, a := range []Result{Done, Outside, Senseless, PeerFailed, Returned, HalfDone, DeviceFailed, Freed, resultEnd} {
 		if int(a) != i {
 			t.Errorf("result %d is %d", i, a)
 		}
@@ -40,6 +40,7 @@ func TestRequestBytes(t *testing.T) {
 		want   []byte
 	}{
 		{Answer{Result: PeerFailed, Rank: 0x01020304}, []byte{3, 0, 0, 0, 4, 3, 2, 1}},
+		{Answer{Result: DeviceFailed}, []byte{6, 0, 0, 0, 0, 0, 0, 0}},
 		{Answer{Result: Outside, Kind: Get, At: 0x1112131415161718, N: 5}, []byte{1, 4, 0, 0, 0, 0, 0, 0, 0x18, 0x17,
 			0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 5, 0, 0, 0, 0, 0, 0, 0}},
 	} {
@@ -166,13 +167,15 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// An answer that is read has fields that can be, elements only if it is Done, and is written as the same bytes.
+// An answer that is read has fields that can be, elements only if it is Done, a text only if it is DeviceFailed, and is
+// written as the same bytes.
 func FuzzAnswer(f *testing.F) {
 	f.Add(append(new(Answer).Append(nil), 1, 2, 3))
 	f.Add((&Answer{Result: Outside, Kind: Put, At: math.MaxInt64, N: 1}).Append(nil))
 	f.Add((&Answer{Result: Outside}).Append(nil)[:AnswerSize])
 	f.Add((&Answer{Result: HalfDone, Rank: 7}).Append(nil))
 	f.Add(append((&Answer{Result: Returned}).Append(nil), 1))
+	f.Add(append((&Answer{Result: DeviceFailed}).Append(nil), "a text"...))
 	f.Add(bytes.Repeat([]byte{0xff}, AnswerSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var a Answer
@@ -181,7 +184,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		if a.Result >= resultEnd || a.Kind >= kindEnd || a.Rank < 0 || a.At < 0 || a.N < 0 ||
-			a.Result != Done && len(elements) > 0 {
+			a.Result != Done && a.Result != DeviceFailed && len(elements) > 0 {
 			t.Fatalf("%x is read as %+v with %d bytes", b, a, len(elements))
 		}
 		if again := append(a.Append(nil), elements...); !bytes.Equal(again, b) {

@@ -149,9 +149,13 @@ func readRows(d *agree.Decoder, all map[int]row, size int) {
 	}
 }
 
-// mistakes are what a caller can do wrong with a communicator that is usable, and the failure of a device that has a
-// caller's buffer.
-var mistakes = []error{mpierr.ErrRoot, mpierr.ErrCount, mpierr.ErrType, mpierr.ErrOp, mpierr.ErrBuffer, mpierr.ErrDevice}
+// mistakes are what a caller can do wrong with a communicator that is usable, and failures: of a device that has a
+// caller's buffer, and of the host to have pinned memory for it.
+var (
+	mistakes = slices.Concat(failures, []error{mpierr.ErrRoot, mpierr.ErrCount, mpierr.ErrType, mpierr.ErrOp,
+		mpierr.ErrBuffer})
+	failures = []error{mpierr.ErrDevice, mpierr.ErrNoMemory}
+)
 
 // Mistaken returns err, after it has told the other ranks of a call that this one cannot make it, if that is compared.
 func (g *Group) Mistaken(ctx context.Context, w Way, err error) error {
@@ -167,7 +171,7 @@ func (g *Group) Mistaken(ctx context.Context, w Way, err error) error {
 	tag := g.numbers.nextTag(w)
 	report := func() error {
 		what := "calls it wrongly"
-		if mistake.Class == mpierr.ErrDevice {
+		if slices.Contains(failures, mistake.Class) {
 			what = "cannot call it"
 		}
 		text := fmt.Sprintf("rank %d %s: %v", rank, what, mistake.Err)

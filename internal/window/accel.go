@@ -2,6 +2,7 @@ package window
 
 import (
 	"context"
+	"errors"
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/internal/agree"
@@ -39,8 +40,10 @@ type Data struct {
 // useDevice has the window be one over device memory.
 func (s *sharing) useDevice() *agree.Veto {
 	a := s.spec.Accel
-	if class, err := s.w.canMove(a.Mem); err != nil {
-		return &agree.Veto{Class: class, Text: err.Error()}
+	if a.Mem.Len > 0 {
+		if err := s.w.group.Engine.UseDevice(a.Mem.Driver); err != nil {
+			return &agree.Veto{Class: classOfDevice(err), Text: err.Error()}
+		}
 	}
 	s.alone(nil)
 	s.w.near[s.w.group.Rank].count = 0 // for the CPU
@@ -49,18 +52,22 @@ func (s *sharing) useDevice() *agree.Veto {
 	return nil
 }
 
-// canMove reports why no message can be in b.
-func (w *Window) canMove(b accel.Buffer) (class, err error) {
-	if b.Len == 0 {
-		return nil, nil
-	}
-	if err = w.group.Engine.UseDevice(b.Driver); err == nil {
-		return nil, nil
-	}
-	if class = mpierr.ClassOf(err); class == mpierr.ErrRequest { // the transport
+// classOfDevice is the class of the error of a message that device memory cannot be in.
+func classOfDevice(err error) error {
+	class := mpierr.ClassOf(err)
+	if class == mpierr.ErrRequest { // the transport
 		class = mpierr.ErrUnavailable
 	}
-	return class, err
+	return class
+}
+
+// ready prepares a message in b, before another rank is asked for its part in it.
+func (w *Window) ready(op string, rank int, b accel.Buffer) (pml.Ready, error) {
+	d := w.group.Engine.ReadyDevice(b)
+	if d.Err != nil {
+		return d, w.fail(op, classOfDevice(d.Err), rank, "%w", d.Err)
+	}
+	return d, nil
 }
 
 // servedOnDevice is served of such a window.
@@ -85,9 +92,9 @@ func (d servedOnDevice) Handle(source int32, msg []byte) (again bool) {
 		switch mem := a.part(r.At, r.N, s.w.elem, inside && ok); {
 		case o == nil:
 		case r.Kind == rma.Get:
-			s.port.SendDevice(int(source), r.Slot, mem, o)
+			s.port.SendDevice(int(source), r.Slot, mem, (*deviceOrigin)(o))
 		default: // what is outside is received into no memory, so that its sender goes on
-			s.port.RecvDevice(int(source), r.Slot, mem, o)
+			s.port.RecvDevice(int(source), r.Slot, mem, (*deviceOrigin)(o))
 		}
 	case rma.Put, rma.Update: // of a program that is none of ours
 		s.note(source, &r, inside, false, nil)
@@ -101,6 +108,43 @@ func (d servedOnDevice) Handle(source int32, msg []byte) (again bool) {
 		return s.Handle(source, r.Append(nil))
 	}
 	return false
+}
+
+// deviceOrigin is an origin that is told when a message in device memory is over.
+type deviceOrigin origin
+
+// Follow implements pml.Follower. The device that has failed may be the other rank's. That rank lives in either case,
+// and waits for the answer to its flush, which says so.
+func (d *deviceOrigin) Follow(st pml.Status, err error) {
+	o := (*origin)(d)
+	if errors.Is(err, pml.ErrDevice) {
+		o.deviceFailed(err)
+		err = nil
+	}
+	o.Follow(st, err)
+}
+
+// causeMost bounds the text of an rma.DeviceFailed.
+const causeMost = 300
+
+// deviceFailed has the next flush of the rank told err, unless it is told something else.
+func (o *origin) deviceFailed(err error) {
+	s := o.s
+	if s.gone[o.rank] || o.wrong.Result != rma.Done {
+		return
+	}
+	if s.causes == nil {
+		s.causes = map[int32]string{}
+	}
+	text := err.Error()
+	o.wrong, s.causes[o.rank] = rma.Answer{Result: rma.DeviceFailed}, text[:min(len(text), causeMost)]
+}
+
+// takeCause returns the text of the rma.DeviceFailed that a rank is told now.
+func (s *served) takeCause(rank int32) string {
+	text := s.causes[rank]
+	delete(s.causes, rank)
+	return text
 }
 
 // part is the memory of n elements from element at on; none, unless inside.
@@ -118,20 +162,22 @@ func (w *Window) PutData(ctx context.Context, op string, rank int, at int64, n i
 	if err != nil || len(src.Host) == 0 && src.Device.Len == 0 {
 		return err
 	}
-	if class, err := w.canMove(src.Device); err != nil { // before the rank waits for the elements
-		return w.fail(op, class, rank, "%w", err)
+	from, err := w.ready(op, rank, src.Device)
+	if err != nil {
+		return err
 	}
 	want := rma.Request{Kind: rma.PutAlone, At: at, N: int64(n), Slot: w.slot(tagElements)}
 	sent, err := w.announce(ctx, op, rank, far, &want)
 	if !sent {
+		from.Drop()
 		return err
 	}
-	e, to := w.group.Engine, w.group.ToWorld(rank)
+	to := w.group.ToWorld(rank)
 	var m *pml.Request
 	if src.Device.Len > 0 {
-		m = e.IsendDevice(nil, w.requests(), to, want.Slot, src.Device, pml.Standard)
+		m = from.Isend(nil, w.requests(), to, want.Slot, pml.Standard)
 	} else {
-		m = e.Isend(nil, w.requests(), to, want.Slot, src.Host, pml.Standard)
+		m = w.group.Engine.Isend(nil, w.requests(), to, want.Slot, src.Host, pml.Standard)
 	}
 	w.beganTransfer(far, &want, m)
 	return err
@@ -144,16 +190,17 @@ func (w *Window) GetData(ctx context.Context, op string, rank int, at int64, n i
 	if err != nil || len(dst.Host) == 0 && dst.Device.Len == 0 {
 		return err
 	}
-	if class, err := w.canMove(dst.Device); err != nil { // before the rank sends the elements
-		return w.fail(op, class, rank, "%w", err)
+	into, err := w.ready(op, rank, dst.Device)
+	if err != nil {
+		return err
 	}
-	e, from := w.group.Engine, w.group.ToWorld(rank)
+	from := w.group.ToWorld(rank)
 	want := rma.Request{Kind: rma.Get, At: at, N: int64(n), Slot: w.slot(tagAnswers)}
 	var m *pml.Request
 	if dst.Device.Len > 0 {
-		m = e.IrecvDevice(nil, w.requests(), from, want.Slot, dst.Device)
+		m = into.Irecv(nil, w.requests(), from, want.Slot)
 	} else {
-		m = e.Irecv(nil, w.requests(), from, want.Slot, dst.Host)
+		m = w.group.Engine.Irecv(nil, w.requests(), from, want.Slot, dst.Host)
 	}
 	sent, err := w.announce(ctx, op, rank, far, &want)
 	if !sent {

@@ -375,6 +375,9 @@ func (w *Window) answered(op string, rank int, r *rma.Request, in, answer []byte
 		return w.wrap(op, rank, w.lockLost(op, rank, who, pml.ErrReturned))
 	case a.Result == rma.Freed:
 		return w.wrap(op, rank, w.fail(op, mpierr.ErrPeerFailed, rank, freedThere))
+	case a.Result == rma.DeviceFailed:
+		return w.fail(op, mpierr.ErrDevice, rank, "an operation at the rank has failed, and its elements are not defined: %q",
+			has)
 	case a.Result == rma.Done && len(has) == len(answer):
 		copy(answer, has)
 		return nil

@@ -25,6 +25,9 @@ type served struct {
 	handled int64   // bytes of an Update or Fetch with runs that is handled again: the elements in these are updated
 	fetched []byte  // of such a Fetch, the elements as they were; of elementsMost bytes, or nil
 	steps   steps   // that the device makes for the request that is handled
+
+	// causes are the texts of each rma.DeviceFailed that a rank is still to be told, by rank; nil: no device has failed.
+	causes map[int32]string
 }
 
 // origin is what is under way of a rank's requests. There is one while something is.
@@ -229,7 +232,7 @@ func (s *served) rest(o *origin) {
 
 // moves notes another message with elements, and returns what is told when that is over; nil: there must not be so
 // many.
-func (s *served) moves(source int32) pml.Follower {
+func (s *served) moves(source int32) *origin {
 	o := s.origin(source)
 	if o.moving == movingMost {
 		s.Failed(source, nil)
@@ -297,6 +300,7 @@ func (s *served) Failed(rank int32, _ error) {
 	}
 	s.gone[rank] = true
 	delete(s.origins, rank)
+	delete(s.causes, rank)
 	s.abandoned(rank, rma.PeerFailed)
 }
 
@@ -385,6 +389,8 @@ func (s *served) answer(to, slot int32, a rma.Answer, elements int) {
 	b := a.Append(s.out[:0])
 	if a.Result == rma.Done {
 		b = b[:len(b)+elements]
+	} else if a.Result == rma.DeviceFailed {
+		b = append(b, s.takeCause(to)...)
 	}
 	if s.port.SendNow(int(to), slot, b) {
 		return

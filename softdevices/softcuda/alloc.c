@@ -13,7 +13,7 @@ struct block {
 	struct store *store;
 	uint64_t base, size;
 	int device;
-	bool imported; /* of another process: ipc.c */
+	struct ctx *ctx; /* that maps it, of memory of another process: ipc.c; else NULL */
 	unsigned used; /* ranges in it */
 };
 
@@ -70,7 +70,7 @@ static void block_unref(struct block *b)
 	store_unref(b->store);
 	if (b->base)
 		space_give(b->base, b->size);
-	if (!b->imported)
+	if (!b->ctx)
 		refund(b->device, b->size);
 	free(b);
 }
@@ -92,7 +92,7 @@ static CUresult allocate_small(struct ctx *c, uint64_t size, struct range **out)
 	uint64_t at = 0;
 
 	for (b = blocks; b; b = b->next)
-		if (!b->imported && b->device == c->device && (at = place_in(b, size)))
+		if (!b->ctx && b->device == c->device && (at = place_in(b, size)))
 			break;
 	if (!b && (b = block_new(c->device)))
 		at = b->base;
@@ -124,13 +124,13 @@ CUresult import(struct ctx *c, int device, int fd, uint64_t whole, uint64_t offs
 		return CUDA_ERROR_INVALID_HANDLE;
 	s->device = device;
 	for (b = blocks; b; b = b->next)
-		if (b->imported && b->store->ino == s->ino)
+		if (b->ctx == c && b->store->ino == s->ino)
 			break;
 	if (b) {
 		store_unref(s);
 		b->used++;
 	} else if ((b = calloc(1, sizeof(*b)))) {
-		*b = (struct block){ .next = blocks, .store = s, .size = whole, .device = device, .imported = true, .used = 1 };
+		*b = (struct block){ .next = blocks, .store = s, .size = whole, .device = device, .ctx = c, .used = 1 };
 		b->base = space_take(whole, 0);
 		blocks = b;
 	}
