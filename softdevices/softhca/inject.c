@@ -35,7 +35,8 @@ static void fatal(struct hca_ctx *ctx)
 	if (ctx->fatal)
 		return;
 	ctx->fatal = ctx->port_down = true;
-	mr_release(ctx);
+	for (int i = 0; i < HOLDS; i++)
+		hold_release(ctx, (enum hold)i);
 	async_event(ctx, IBV_EVENT_DEVICE_FATAL, NULL);
 	each_qp(ctx, qp_error);
 }
@@ -131,7 +132,7 @@ static int hold_registrations(struct hca_ctx *ctx, const char *bytes)
 
 	if (!n || *end)
 		return EINVAL;
-	mr_hold(ctx, n);
+	hold(ctx, HOLD_REGISTRATIONS, n);
 	return 0;
 }
 
@@ -168,7 +169,11 @@ static int inject(struct hca_ctx *ctx, const char *what)
 	else if (!strncmp(what, "hold_registrations:", 19))
 		return hold_registrations(ctx, what + 19);
 	else if (!strcmp(what, "release_registrations"))
-		mr_release(ctx);
+		hold_release(ctx, HOLD_REGISTRATIONS);
+	else if (!strcmp(what, "hold_destructions"))
+		hold(ctx, HOLD_DESTRUCTIONS, 1);
+	else if (!strcmp(what, "release_destructions"))
+		hold_release(ctx, HOLD_DESTRUCTIONS);
 	else
 		return change(ctx, what);
 	return 0;

@@ -174,6 +174,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *pub)
 {
 	struct hca_qp *qp = (struct hca_qp *)pub;
 
+	hold_await(qp->ctx, HOLD_DESTRUCTIONS, 1);
 	engine_lock();
 	qp_detach(qp);
 	cq_forget((struct hca_cq *)pub->send_cq, qp, NULL);
