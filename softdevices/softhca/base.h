@@ -150,7 +150,7 @@ struct knobs {
 	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(inline_posts) X(posts) X(posted_sends) X(posted_recvs)   \
 	X(posted_ops) X(polls) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)         \
 	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages) X(qps_made) X(modifies)                  \
-	X(held_registrations) X(held_destructions) X(relaxed_registrations)
+	X(held_registrations) X(held_deregistrations) X(held_creations) X(held_destructions) X(relaxed_registrations)
 
 enum counter {
 #define X(n) C_##n,
@@ -161,8 +161,8 @@ enum counter {
 
 /* ---- ports ---- */
 
-/* Calls that are slow on a device: registrations, and ibv_destroy_qp, which counts as one byte. */
-enum hold { HOLD_REGISTRATIONS, HOLD_DESTRUCTIONS, HOLDS };
+/* Calls that are slow on a device: of memory; and ibv_create_qp and ibv_destroy_qp, which count as one byte. */
+enum hold { HOLD_REGISTRATIONS, HOLD_DEREGISTRATIONS, HOLD_CREATIONS, HOLD_DESTRUCTIONS, HOLDS };
 
 struct event_queue {
 	pthread_mutex_t mu;

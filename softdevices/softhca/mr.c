@@ -284,6 +284,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *pub)
 	struct hca_mr *mr = (struct hca_mr *)pub;
 	struct hca_ctx *ctx = to_ctx(pub->context);
 
+	hold_await(ctx, HOLD_DEREGISTRATIONS, pub->length);
 	engine_lock();
 	slot_drop(mr->slot);
 	engine_unlock();

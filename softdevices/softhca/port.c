@@ -94,7 +94,8 @@ static bool is_held(struct hca_ctx *ctx, enum hold what, uint64_t bytes)
 /* Returns when a call of so many bytes is not held. The caller holds no lock. */
 void hold_await(struct hca_ctx *ctx, enum hold what, uint64_t bytes)
 {
-	static const enum counter held[HOLDS] = { C_held_registrations, C_held_destructions };
+	static const enum counter held[HOLDS] = { C_held_registrations, C_held_deregistrations,
+						   C_held_creations, C_held_destructions };
 
 	if (!is_held(ctx, what, bytes))
 		return;
