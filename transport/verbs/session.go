@@ -115,13 +115,34 @@ func (q *queuePairs) destroy() {
 
 // peers are the sessions of a device.
 type peers struct {
-	table   atomic.Pointer[table] // Poll reads it without mu
-	notices atomic.Bool           // lost or parts is not empty, or goroutines have registered something
+	table atomic.Pointer[table] // Poll reads it without mu
 
-	mu       sync.Mutex // guards what follows; taken when connections come and go
-	sessions map[int]*session
-	lost     []*session    // that have ended without Poll, which notices tells it
-	parts    []receivePart // for Poll, likewise
+	// mu is taken when connections come and go, and held while the device makes and connects their queue pairs, which
+	// takes milliseconds. Poll takes it only for a session that fails, so that the packets of others go on.
+	mu       sync.Mutex
+	sessions map[int]*session // guarded by mu
+
+	notices  atomic.Bool // lost or parts is not empty, or goroutines have registered something
+	noticeMu sync.Mutex  // guards what follows. It may be taken within mu, and no lock within it
+	lost     []*session  // that have ended without Poll
+	parts    []receivePart
+}
+
+// lose notes for Poll that a session has ended. mu is held.
+func (p *peers) lose(s *session) {
+	p.noticeMu.Lock()
+	defer p.noticeMu.Unlock()
+	p.lost = append(p.lost, s)
+}
+
+// noticed returns what there is for Poll.
+func (p *peers) noticed() (lost []*session, parts []receivePart) {
+	p.noticeMu.Lock()
+	defer p.noticeMu.Unlock()
+	p.notices.Store(false)
+	lost, parts = p.lost, p.parts
+	p.lost, p.parts = nil, nil
+	return lost, parts
 }
 
 // sessionOf is the session with a peer; nil: the peer has no session. Poll, which has no mu, asks where a queue pair
@@ -346,7 +367,7 @@ func (d *Device) abort(s *session, err error, notifyPeer bool) {
 	if !open {
 		s.unopened()
 	}
-	d.lost = append(d.lost, s)
+	d.lose(s)
 	d.tellNotice()
 }
 
@@ -415,7 +436,6 @@ func (s *session) hasVoted() bool {
 func (d *Device) decided(s *session, open bool) {
 	s.state, s.everOpen = stateFailed, open
 	s.unopened()
-	d.lost = append(d.lost, s)
-	d.notices.Store(true)
-	d.wakeSleepers()
+	d.lose(s)
+	d.tellNotice()
 }
