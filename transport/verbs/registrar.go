@@ -21,8 +21,8 @@ const (
 	registrars = 4
 )
 
-// registrar has goroutines register long memory, end such registrations and destroy queue pairs: a device takes long for
-// each. A goroutine ends when there is nothing to do. Any goroutine may call its methods.
+// registrar has goroutines register long memory, end such registrations and destroy queue pairs: a device takes long
+// for each. A goroutine ends when there is nothing to do. Any goroutine may call its methods.
 type registrar struct {
 	dev  *hca
 	make func(addr uint64, bytes, rights int) (region, error)
@@ -31,7 +31,7 @@ type registrar struct {
 	mu      sync.Mutex // guards what follows
 	jobs    []*registerJob
 	ends    []toEnd // They come before jobs: they make room
-	ending  int     // of those that were in ends, how many goroutines are at
+	ending  int     // calls of the device that are under way, for ends and for endBy
 	ended   sync.Cond
 	over    []*registerJob // for done
 	workers int
@@ -50,6 +50,7 @@ type registerJob struct {
 	x      *registration
 	mem    transport.Mem
 	rights int
+	shared bool // by several operations, so that the cache cannot count its uses
 	err    error
 	then   func(x *registration, err error) // is called in Poll
 }
@@ -79,6 +80,21 @@ func (r *registrar) end(x region) {
 		}
 	}
 	r.dev.deregister(x)
+}
+
+// endBy returns what ends a registration, also one by which a peer may write. The caller, who holds no lock, calls it
+// once. The device is not closed.
+func (r *registrar) endBy(x *registration) func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ending++
+	return func() {
+		r.dev.deregister(x.region)
+		x.pin.Unpin()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.endedOne()
+	}
 }
 
 // destroy has a goroutine destroy a queue pair, of which this rank has no request to hear of. The caller may hold
@@ -146,6 +162,11 @@ func (r *registrar) endOne() {
 		r.dev.deregister(x.region)
 	}
 	r.mu.Lock()
+	r.endedOne()
+}
+
+// endedOne notes that what a goroutine was at has ended. mu is held.
+func (r *registrar) endedOne() {
 	if r.ending--; r.ending == 0 {
 		r.ended.Broadcast()
 	}
@@ -181,4 +202,5 @@ func (r *registrar) close() {
 	r.closed = true
 	r.mu.Unlock()
 	r.wg.Wait()
+	r.settle()
 }
