@@ -132,3 +132,65 @@ func TestProgressWhileRegistering(t *testing.T) {
 		}
 	})
 }
+
+// A rank goes on while its device registers the memory of a window for another rank's first operation, and while the
+// registration ends: it exchanges messages with a third rank. The operation is the device's. The failure is a hang.
+func TestProgressWhileLending(t *testing.T) {
+	var v verbsRanks
+	const size = 3 << 20
+	asked := make(chan bool)
+	over(t, v.option(t))(3, func(w *Comm) {
+		win := ok(WinCreate(w, make([]byte, size)))
+		must(win.LockAll())
+		b := make([]byte, 8)
+		exchange := func(tag, n int) {
+			for range n {
+				must(Send(w, b, 2, tag))
+				ok(Recv(w, b, 2, tag))
+			}
+		}
+		hold := func(calls string) { v.inject(1, "hold_"+calls+":1048577") }
+		goOnUntil := func(calls string) {
+			for v.count(1, "held_"+calls) == 0 {
+				exchange(1, 1)
+			}
+			exchange(1, 50)
+			v.inject(1, "release_"+calls)
+		}
+		freed := make(chan bool)
+		free := func() {
+			must(win.UnlockAll())
+			must(win.Free())
+			close(freed)
+		}
+		switch w.Rank() {
+		case 0:
+			<-asked
+			before := v.count(0, "write_bytes")
+			must(win.Put(message(size, 1), 1, 0))
+			must(win.Flush(1))
+			check(v.count(0, "write_bytes") >= before+size, "the device has not written it")
+			sendSignal(w, 1)
+			free()
+		case 1:
+			exchange(1, 1)
+			hold("registrations")
+			close(asked)
+			goOnUntil("registrations")
+			awaitSignal(w, 0)
+			whole(win.Local(), 1)
+			hold("deregistrations")
+			go free()
+			goOnUntil("deregistrations")
+			exchange(2, 1)
+		default:
+			go free()
+			for tag := 0; tag != 2; {
+				st := ok(Recv(w, b, 1, AnyTag))
+				tag = st.Tag
+				must(Send(w, b, 1, tag))
+			}
+		}
+		<-freed
+	})
+}

@@ -78,6 +78,25 @@ func TestNICWays(t *testing.T) {
 	}
 }
 
+// The device makes the steps also on memory that it takes long to register.
+func TestNICLongMemory(t *testing.T) {
+	for _, create := range []bool{false, true} {
+		var v verbsRanks
+		apart := onHosts(func(rank int) int { return rank })
+		over(t, v.option(t), apart)(2, func(w *Comm) {
+			win := nicWindow[int64](w, create, 3<<17)
+			must(win.LockAll())
+			own, other := w.Rank(), 1-w.Rank()
+			same(ok(win.FetchOp(Sum, 5, own, 1)), 0)
+			same(v.count(own, "atomics"), 1)
+			same(ok(win.FetchOp(Sum, 7, other, 2)), 0)
+			same(v.count(own, "atomics"), 2)
+			must(win.UnlockAll())
+			must(win.Free())
+		})
+	}
+}
+
 // FetchOp and CompareAndSwap need nothing of the rank that has the memory.
 func TestNICNeedsNoRank(t *testing.T) {
 	var v verbsRanks

@@ -47,6 +47,13 @@ func (v *verbsRanks) count(rank int, name string) int {
 	return int(ok(v.dev[rank].SoftCounter(name)))
 }
 
+// inject has the software HCA of a rank do something.
+func (v *verbsRanks) inject(rank int, what string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	must(v.dev[rank].SoftInject(what))
+}
+
 // Put and Get of all lengths are WRITE and READ of the device, and nothing reaches the software of the rank whose
 // memory it is; that is registered once for all ranks, from the first use until Free.
 func TestWinByLink(t *testing.T) {

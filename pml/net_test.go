@@ -35,7 +35,7 @@ type testNet struct {
 	misuse  []string // what engines have done to links that they may not
 	hostile bool     // packets have been sent that no engine would send
 	refused bool     // Register says no
-	slowReg bool     // Register says no, and endRMA ends what Prepare has begun
+	slowReg bool     // Register says no, and endRMA ends what Prepare has begun; Revoke takes long
 	ready   int      // registrations that Prepare has made and Register has not granted
 	lateRMA bool     // READs and WRITEs are done when the test says so (endRMA)
 	rma     []lateRMA
@@ -133,7 +133,7 @@ func (n *testNet) close() {
 			n.mu.Unlock()
 		}
 		e.lock()
-		for len(d.inbox) > 0 {
+		for len(d.inbox) > 0 && !e.gone {
 			e.progress()
 		}
 		e.unlock()
@@ -277,10 +277,12 @@ type testDevice struct {
 	caps   transport.Caps
 	noGet  bool
 	put    bool
-	lends  bool      // its links have ZeroCopy, which places nothing
-	nic    *testNIC  // nil: none
-	gpus   *testGPUs // nil: its links reach memory of the host only
-	shorts bool      // there is Facts.Short
+	lends  bool           // its links have ZeroCopy, which places nothing
+	nic    *testNIC       // nil: none
+	gpus   *testGPUs      // nil: its links reach memory of the host only
+	shorts bool           // there is Facts.Short
+	own    *transport.RMA // reaches this rank; nil: nothing does
+	wakes  bool           // callers that sleep can be woken
 	polls  int
 	inbox  []transport.Packet // delivered and not polled; guarded by the engine's lock
 	over   chan struct{}      // closed at the end of the test, or of the device
@@ -337,14 +339,21 @@ const testShort = 200
 func (d *testDevice) Arm(transport.Level) bool { return len(d.inbox) == 0 }
 func (d *testDevice) Disarm()                  {}
 
-// Facts has a Clear that makes each sleep last until the end of the test.
+// Facts has a Clear that makes each sleep last until the end of the test, but for callers of a device that wakes.
 func (d *testDevice) Facts() *transport.Facts {
-	f := &transport.Facts{Wake: []transport.Wake{{FD: -1, ThreadFD: -1, Clear: func(bool) { <-d.over }}}}
+	f := &transport.Facts{Wake: []transport.Wake{{FD: -1, ThreadFD: -1, Clear: func(thread bool) {
+		if !thread || !d.wakes {
+			<-d.over
+		}
+	}}}}
 	if d.shorts {
 		f.Short = d.short
 	}
 	if d.nic != nil {
 		f.Offload = d.nic.offload()
+	}
+	if d.own != nil {
+		f.OwnRMA = func() *transport.RMA { return d.own }
 	}
 	return f
 }
@@ -371,7 +380,8 @@ func newTestLink(d *testDevice, peer int) *testLink {
 	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
 	l.caps.Cut = l.cut
 	if !d.noGet {
-		l.caps.RMA = &transport.RMA{Register: l.register, Prepare: l.prepare, Deregister: l.deregister, Get: l.get}
+		l.caps.RMA = &transport.RMA{Register: l.register, Prepare: l.prepare, Deregister: l.deregister,
+			Revoke: l.revoke, Get: l.get}
 		if d.put {
 			l.caps.RMA.Put = l.putTo
 			l.caps.RMA.GetSome = l.getSome
@@ -558,10 +568,11 @@ func (l *testLink) register(mem transport.Mem, access transport.Access) (addr, k
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.refused || n.slowReg && access == transport.Readable && n.ready == 0 {
+	slow := n.slowReg && access != transport.Writable
+	if n.refused || slow && n.ready == 0 {
 		return 0, 0, false
 	}
-	if n.slowReg && access == transport.Readable {
+	if slow {
 		n.ready--
 	}
 	n.last++
@@ -595,6 +606,17 @@ func (l *testLink) deregister(addr, key uint64) {
 		n.misuse = append(n.misuse, fmt.Sprintf("rank %d deregisters address %#x, key %d, which it has not registered", l.d.rank, addr, key))
 	}
 	delete(n.regions, addr/registeredAt)
+}
+
+func (l *testLink) revoke(addr, key uint64) (end func()) {
+	if !l.d.net.slowReg {
+		l.deregister(addr, key)
+		return nil
+	}
+	return func() {
+		l.d.net.engines[l.d.rank].Glance() // hangs if the caller has the lock
+		l.deregister(addr, key)
+	}
 }
 
 func (l *testLink) get(mem transport.Mem, addr, key, cookie uint64) (transport.State, error) {
@@ -813,11 +835,11 @@ func (e *Engine) consistent() error {
 	}
 	active := len(e.probers)
 	for t := range e.links.transfers.values() {
-		one := t.one.reach != nil
-		if t.r.state != stActive || t.r.transfer != t || !one && t.recv != (t.r.op != opSend) || one && t.r.op != opLink {
+		one := t.r.op == opLink
+		if t.r.state != stActive || t.r.transfer != t || !one && (t.recv != (t.r.op != opSend) || t.one.reach != nil) {
 			return fmt.Errorf("rank %d: a transfer's request is not active, or not its own", e.cfg.Rank)
 		}
-		due := one && t.operationDue()
+		due := t.one.reach != nil && t.operationDue()
 		for k, there := range map[jobKind]bool{jobStream: !t.recv && t.snd.Streaming(),
 			jobWrite: !t.recv && t.writeDue() || due && t.one.put, jobRead: t.recv && t.readDue() || due && !t.one.put,
 			jobInbound: t.recv && t.rcv.Streaming()} {

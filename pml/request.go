@@ -35,7 +35,7 @@ const (
 	opBoard
 	opEarly  // fetches a message before it is matched
 	opLost   // an operation of a Tagged device of which no caller hears
-	opLink   // an operation of a Reach, or a wait for one
+	opLink   // an operation of a Reach, a wait for one, or the registration of what is lent
 	opProxy  // another request for an operation
 	opForget // a wait for an allocation of a device that may be freed
 )

@@ -141,7 +141,7 @@ func (l *linkPath) awaited(yield func(rank int32)) {
 
 // unmatched reports whether the receiver has not begun to receive the message, as far as is known here.
 func (t *transfer) unmatched() bool {
-	return !t.recv && t.failed == nil && t.one.reach == nil && !t.snd.Asked()
+	return !t.recv && t.failed == nil && t.r.op != opLink && !t.snd.Asked()
 }
 
 // onWatch is called when p wants to know when this rank has returned.

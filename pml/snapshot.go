@@ -167,6 +167,8 @@ func (l *linkPath) awaitedBy() iter.Seq2[Awaited, *Request] {
 			switch {
 			case t.one.reach != nil:
 				what = AwaitsWord
+			case t.r.op == opLink: // this rank's device registers memory
+				continue
 			case t.recv:
 				what = AwaitsMessage
 			}

@@ -13,7 +13,8 @@ import (
 
 // transfer is one end of a message that peers speak of by a number: a rendezvous, or a synchronous eager message that
 // is not matched yet. What is sent on which event is package rendezvous's to say; here that is carried out. An
-// operation on memory that another rank has lent is a transfer too (winlink.go).
+// operation on memory that another rank has lent is a transfer too, and so is the registration of memory to lend
+// (winlink.go).
 //
 // From open to close the request's buffer is the library's, and also what the link may touch it for: READs and WRITEs
 // under way, fragments that are placed, what is registered. close gives all of it back.
@@ -22,7 +23,7 @@ type transfer struct {
 	r    *Request // r.transfer == this
 	peer *peer
 	recv bool        // rcv is in use, else snd
-	prep preparation // of a send that is in its peer's queue
+	prep preparation // of a send that is in its peer's queue, or of memory to lend
 	rcv  rendezvous.Receiver
 	snd  rendezvous.Sender
 	one  oneSided
@@ -541,9 +542,30 @@ func (ts *transfers) announcePrepared(t *transfer) sendResult {
 	return sendTaken
 }
 
-// onPrepared is called when the link has registered t's message, or cannot: then it will be a stream.
+// prepareMemory has a link of p register memory for long, as a transfer of r without a message, and reports whether the
+// link does. r, which is activated afterwards, is done when it has, or cannot. Else Register alone says what it can.
+func (ts *transfers) prepareMemory(r *Request, p *peer, rma *transport.RMA, mem transport.Mem,
+	access transport.Access) bool {
+	if rma.Prepare == nil {
+		return false
+	}
+	t := ts.open(r, p)
+	r.buf = mem
+	if !rma.Prepare(mem, access, t.id) {
+		ts.close(t)
+		return false
+	}
+	t.prep = preparing
+	return true
+}
+
+// onPrepared is called when the link has registered t's memory, or cannot: a message will be a stream then.
 func (ts *transfers) onPrepared(t *transfer, err error) {
 	r, p := t.r, t.peer
+	if r.op == opLink {
+		ts.end(t, err)
+		return
+	}
 	var memory rendezvous.Region
 	if err == nil {
 		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
@@ -576,7 +598,7 @@ func (ts *transfers) onPrepared(t *transfer, err error) {
 // number.
 func (ts *transfers) sending(p *peer, id uint64, what string) *transfer {
 	t := ts.find(id)
-	if t == nil || t.peer != p || t.recv || t.one.reach != nil {
+	if t == nil || t.peer != p || t.recv || t.r.op == opLink {
 		return nil // over: FIN was faster
 	}
 	if t.r.queued {

@@ -30,7 +30,7 @@ type loan struct {
 }
 
 // Lend lends memory to a rank of the world, until Withdraw, and tells then how the rank reaches it: now, or when there
-// is a link. A window has one memory. It is for Handle.
+// is a link and the link has registered the memory. A window has one memory. It is for Handle.
 func (w *Window) Lend(rank int32, mem []byte, then func(Lent)) {
 	if l, known := w.loans[rank]; known || w.over || len(mem) == 0 || !w.e.direct || int(rank) == w.e.cfg.Rank {
 		l.ByDevice = w.byDevice
@@ -43,40 +43,118 @@ func (w *Window) Lend(rank int32, mem []byte, then func(Lent)) {
 		p.ensureConnected()
 		return
 	}
-	l := loan{mem: transport.HostMem(mem)}
+	g := &lending{w: w, p: p, mem: transport.HostMem(mem), then: then}
+	l := loan{mem: g.mem}
 	if p.rma != nil && p.err == nil {
-		access := transport.Readable | transport.Lasting
-		if p.rma.Put != nil {
-			access |= transport.Writable
-		}
-		if addr, key, ok := p.rma.Register(l.mem, access); ok {
-			l.rma = p.rma
-			l.Lent = Lent{Addr: addr, Key: key, Reads: true, Writes: p.rma.Put != nil}
-			l.Steps = w.steps && p.rma.FetchAdd != nil
-			if p.rma.PutNote != nil {
-				l.Notes = w.number
-			}
-		}
+		l = g.register()
 	}
-	l.ByDevice = w.byDevice
 	if w.loans == nil {
 		w.loans = map[int32]loan{}
 	}
-	w.loans[rank] = l
-	then(l.Lent)
+	w.loans[rank] = l // also while the link is at it: a rank asks once
+	if p.rma == nil || p.err != nil || l.Reads || !g.prepare() {
+		g.tell(l)
+	}
 }
 
-// Withdraw ends what Lend has lent. An operation of a rank that comes later fails, and that rank's link with it.
+// lending is memory that a rank is to be lent.
+type lending struct {
+	w    *Window
+	p    *peer
+	mem  transport.Mem
+	then func(Lent)
+}
+
+// access is what the rank may do.
+func (g *lending) access() transport.Access {
+	if g.p.rma.Put == nil {
+		return transport.Readable | transport.Lasting
+	}
+	return transport.Readable | transport.Writable | transport.Lasting
+}
+
+// register has the link register the memory, unless that takes long and is not prepared.
+func (g *lending) register() loan {
+	l, rma := loan{mem: g.mem}, g.p.rma
+	if addr, key, ok := rma.Register(g.mem, g.access()); ok {
+		l.rma = rma
+		l.Lent = Lent{Addr: addr, Key: key, Reads: true, Writes: rma.Put != nil}
+		l.Steps = g.w.steps && rma.FetchAdd != nil
+		if rma.PutNote != nil {
+			l.Notes = g.w.number
+		}
+	}
+	return l
+}
+
+// prepare has the link begin to register the memory, and reports whether it has. Follow goes on.
+func (g *lending) prepare() bool {
+	w, e := g.w, g.w.e
+	r := e.requests.take()
+	if !e.links.transfers.prepareMemory(r, g.p, g.p.rma, g.mem, g.access()) {
+		e.requests.putBack(r)
+		return false
+	}
+	e.detach(r)
+	r.then, r.window, r.extra = g, w, true
+	w.moving++
+	return true
+}
+
+// Follow implements Follower: the link has registered the memory, or cannot. The window may have ended meanwhile.
+func (g *lending) Follow(Status, error) {
+	w, l := g.w, loan{mem: g.mem}
+	if !w.e.gone {
+		l = g.register()
+	}
+	if !w.over {
+		w.loans[g.p.rank] = l
+	} else if l.Reads {
+		if end := l.revoke(); end != nil {
+			go end() // no rank knows the key
+		}
+		l = loan{mem: g.mem}
+	}
+	g.tell(l)
+}
+
+func (g *lending) tell(l loan) {
+	l.ByDevice = g.w.byDevice
+	g.then(l.Lent)
+}
+
+// Withdraw ends what Lend has lent. An operation of a rank that comes later fails, and that rank's link with it. A link
+// may still be registering the memory for a rank that has failed: until WhenIdle.
 func (w *Window) Withdraw() {
+	for _, end := range w.revoke() {
+		end()
+	}
+}
+
+// revoke is Withdraw but for what it returns, which takes long: the caller calls it without the lock.
+func (w *Window) revoke() (ends []func()) {
 	w.e.lock()
 	defer w.e.unlock()
 	for _, l := range w.loans {
-		if l.Reads && !w.e.gone {
-			l.rma.Deregister(l.Addr, l.Key)
+		if !l.Reads || w.e.gone {
+			continue
+		}
+		if end := l.revoke(); end != nil {
+			ends = append(ends, end)
 		}
 	}
 	w.loans, w.over = nil, true
 	w.e.windows.unnumber(w)
+	return ends
+}
+
+// revoke ends a loan. What it returns takes long, and is called without the lock; nil: the loan has ended.
+func (l *loan) revoke() (end func()) {
+	if l.rma.Revoke == nil {
+		l.rma.Deregister(l.Addr, l.Key)
+		return nil
+	}
+	return l.rma.Revoke(l.Addr, l.Key)
 }
 
 // Keep has the memory stay lent as long as the engine lives. It reports whether some rank has been lent it: if not, no
@@ -254,10 +332,15 @@ func (f *Reach) open(r *Request, buf transport.Mem, off int64) *transfer {
 // unasked makes the request of an operation for which no caller has one.
 func (e *Engine) unasked() *Request {
 	r := e.requests.take()
+	e.detach(r)
+	return r
+}
+
+// detach activates a request that no caller has.
+func (e *Engine) detach(r *Request) {
 	r.detached = true
 	e.load.detached++
 	e.activate(r, nil)
-	return r
 }
 
 // desert ends the request of an operation, since its context has ended. The operation goes on.

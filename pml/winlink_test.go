@@ -374,18 +374,25 @@ func TestReachHostilePackets(t *testing.T) {
 	defer n.close()
 	_, f := n.reach(t, make([]byte, 100))
 	r, _, _ := f.StartPut(nil, make([]byte, 100), 0)
-	id := f.oldest.id
-	for _, h := range []wire.Header{{Kind: wire.FIN, ID: id}, {Kind: wire.CTS, ID: id, Len: 100},
-		{Kind: wire.Matched, ID: id}, {Kind: wire.PutReq, ID: id, Key: 1, Len: 100}, {Kind: wire.PutDone, Key: id},
-		{Kind: wire.Data, Key: id}, {Kind: wire.CancelReply, ID: id, Len: 1}} {
-		n.devices[0].inbox = append(n.devices[0].inbox, transport.Packet{Peer: 1, Header: h})
-		n.work(0)
-		if r.state != stActive || len(n.wires[[2]int{0, 1}]) != 0 {
-			t.Fatalf("%v of an operation has done something", h.Kind)
-		}
-	}
+	n.speaksOf(t, 0, 1, r)
 	n.endRMA(nil)
 	if done, _, err := r.Test(); !done || err != nil {
 		t.Errorf("done %v, %v", done, err)
+	}
+}
+
+// speaksOf has a peer send a rank all packets that speak of a transfer, by the number of one that has no message. They
+// do nothing to its request.
+func (n *testNet) speaksOf(t *testing.T, rank, peer int, r *Request) {
+	t.Helper()
+	id := r.transfer.id
+	for _, h := range []wire.Header{{Kind: wire.FIN, ID: id}, {Kind: wire.CTS, ID: id, Len: 100},
+		{Kind: wire.Matched, ID: id}, {Kind: wire.PutReq, ID: id, Key: 1, Len: 100}, {Kind: wire.PutDone, Key: id},
+		{Kind: wire.Data, Key: id}, {Kind: wire.CancelReply, ID: id, Len: 1}} {
+		n.devices[rank].inbox = append(n.devices[rank].inbox, transport.Packet{Peer: int32(peer), Header: h})
+		n.work(rank)
+		if r.state != stActive || len(n.wires[[2]int{rank, peer}]) != 0 || n.engines[rank].links.peer(int32(peer)).err != nil {
+			t.Fatalf("%v of an operation has done something", h.Kind)
+		}
 	}
 }

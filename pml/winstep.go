@@ -42,6 +42,7 @@ func (w *Window) StepByDevice(mem []byte) (own *Reach) {
 	e := w.e
 	e.lock()
 	defer e.unlock()
+	defer e.exitCall()
 	rma := e.ownRMA()
 	if !e.direct || rma == nil || rma.FetchAdd == nil || len(mem) == 0 {
 		return nil
@@ -51,15 +52,36 @@ func (w *Window) StepByDevice(mem []byte) (own *Reach) {
 		w.steps = true
 		return nil
 	}
-	addr, key, ok := rma.Register(m, transport.Readable|transport.Writable|transport.Lasting)
+	rank := int32(e.cfg.Rank)
+	const access = transport.Readable | transport.Writable | transport.Lasting
+	addr, key, ok := rma.Register(m, access)
+	if !ok && e.awaitMemory(rank, rma, m, access) {
+		addr, key, ok = rma.Register(m, access)
+	}
 	if !ok || addr%stepBytes != 0 {
 		return nil
 	}
-	rank := int32(e.cfg.Rank)
 	l := loan{rma, m, Lent{Addr: addr, Key: key, Reads: true, Writes: true, Steps: true, ByDevice: true}}
-	w.loans = map[int32]loan{rank: l}
+	if w.loans == nil { // a rank that does not wait until the window is made may have asked meanwhile
+		w.loans = map[int32]loan{}
+	}
+	w.loans[rank] = l
 	w.steps, w.byDevice = true, true
 	return &Reach{p: e.links.peer(rank), rma: rma, lent: l.Lent}
+}
+
+// awaitMemory waits while a link registers memory, if that takes long. It reports whether it has waited: Register says
+// then what came of it.
+func (e *Engine) awaitMemory(rank int32, rma *transport.RMA, mem transport.Mem, access transport.Access) bool {
+	r := e.requests.take()
+	if !e.links.transfers.prepareMemory(r, e.links.peer(rank), rma, mem, access) {
+		e.requests.putBack(r)
+		return false
+	}
+	e.activate(r, nil)
+	e.await(r)
+	e.requests.putBack(r)
+	return !e.gone
 }
 
 // ownRMA reaches this rank's memory through the device; nil: it cannot.

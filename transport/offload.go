@@ -23,7 +23,8 @@ type Offload struct {
 	Tags int // receives that the device holds at most
 	Min  int // bytes; a shorter buffer is not handed down: a message might not fit, or it is not worth it
 	// Post hands down a receive: the next message whose PackTag, masked, equals tag goes to buf. buf is the device's
-	// until OffloadDone or OffloadBack. tag has no bits outside of mask.
+	// until OffloadDone or OffloadBack. tag has no bits outside of mask. A device that takes long to register buf does
+	// not match the receive before, nor a later one that could match the same message: such a message is Unmatched.
 	Post func(tag, mask uint64, buf Mem, cookie uint64) Posted
 	// Cancel asks for a receive back. OffloadBack follows, or, if a message was faster, OffloadMatched and OffloadDone.
 	// If the latest Poll has handed out its end already, which the engine may not have come to yet, it does nothing.

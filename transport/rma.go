@@ -8,9 +8,13 @@ type RMA struct {
 	// Deregister ends what Register has granted. When it has returned, no peer writes by the key; a peer that breaks the
 	// rules may read by it for a while. Only memory of Memory.Alloc and Memory.Import may keep its key.
 	Deregister func(addr, key uint64)
+	// Revoke is Deregister for a caller who can do without the engine's lock: where the end takes long, the caller gives
+	// the lock up and calls end, if that is not nil. When end has returned, no peer writes by the key. nil: Deregister
+	// never takes long.
+	Revoke func(addr, key uint64) (end func())
 	// Prepare begins what Register does, where that takes long and Register has therefore refused mem. True: it has
 	// begun. A packet RMADone with its cookie ends it: if Err is nil, the caller calls Register of the same mem and
-	// access at once, which grants it. Until then mem belongs to the link. False: it is not for this mem. nil: Register
+	// access once, which grants it. Until then mem belongs to the link. False: it is not for this mem. nil: Register
 	// never takes long.
 	Prepare func(mem Mem, access Access, cookie uint64) bool
 	// Get reads dst.Len bytes at the peer's addr. dst belongs to the link until the operation has ended.

@@ -150,7 +150,7 @@ struct knobs {
 	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(inline_posts) X(posts) X(posted_sends) X(posted_recvs)   \
 	X(posted_ops) X(polls) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)         \
 	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages) X(qps_made) X(modifies)                  \
-	X(held_registrations) X(relaxed_registrations)
+	X(held_registrations) X(held_deregistrations) X(held_creations) X(held_destructions) X(relaxed_registrations)
 
 enum counter {
 #define X(n) C_##n,
@@ -160,6 +160,9 @@ enum counter {
 };
 
 /* ---- ports ---- */
+
+/* Calls that are slow on a device: of memory; and ibv_create_qp and ibv_destroy_qp, which count as one byte. */
+enum hold { HOLD_REGISTRATIONS, HOLD_DEREGISTRATIONS, HOLD_CREATIONS, HOLD_DESTRUCTIONS, HOLDS };
 
 struct event_queue {
 	pthread_mutex_t mu;
@@ -176,7 +179,7 @@ struct hca_ctx {
 	_Atomic bool polls_fail; /* each poll of each CQ does */
 	bool lose; /* the next request */
 	struct list held; /* packets that arrived while paused */
-	_Atomic uint64_t hold_from; /* registrations of so many bytes wait; 0: none does */
+	_Atomic uint64_t hold_from[HOLDS]; /* calls of so many bytes wait; 0: none does */
 	struct list qps, cqs;
 	uint64_t rng;
 	uint64_t seen[FAIL_KINDS];
@@ -239,6 +242,9 @@ bool port_gid(const struct hca_ctx *ctx, unsigned port, unsigned index, union ib
 uint16_t gid_lid(const union ibv_gid *gid);
 void debug(struct hca_ctx *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool fail_now(struct hca_ctx *ctx, enum fail_kind kind);
+void hold(struct hca_ctx *ctx, enum hold what, uint64_t from);
+void hold_release(struct hca_ctx *ctx, enum hold what);
+void hold_await(struct hca_ctx *ctx, enum hold what, uint64_t bytes);
 uint64_t next_random(uint64_t *state);
 bool chance(struct hca_ctx *ctx, unsigned per_thousand);
 

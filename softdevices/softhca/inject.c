@@ -35,7 +35,8 @@ static void fatal(struct hca_ctx *ctx)
 	if (ctx->fatal)
 		return;
 	ctx->fatal = ctx->port_down = true;
-	mr_release(ctx);
+	for (int i = 0; i < HOLDS; i++)
+		hold_release(ctx, (enum hold)i);
 	async_event(ctx, IBV_EVENT_DEVICE_FATAL, NULL);
 	each_qp(ctx, qp_error);
 }
@@ -124,14 +125,25 @@ static int qp_fatal(struct hca_ctx *ctx, const char *qpn)
 	return 0;
 }
 
-static int hold_registrations(struct hca_ctx *ctx, const char *bytes)
+/* what: registrations:BYTES or deregistrations:BYTES, and creations or destructions; in the end without the bytes. */
+static int slow(struct hca_ctx *ctx, const char *what, bool begins)
 {
-	char *end;
-	unsigned long n = strtoul(bytes, &end, 10);
+	static const char *const kinds[HOLDS] = { "registrations", "deregistrations", "creations", "destructions" };
+	const char *colon = strchrnul(what, ':');
+	int i = 0;
+	unsigned long n = 1;
+	char *end = "";
 
-	if (!n || *end)
+	while (i < HOLDS && (strlen(kinds[i]) != (size_t)(colon - what) || strncmp(what, kinds[i], strlen(kinds[i]))))
+		i++;
+	if (*colon)
+		n = strtoul(colon + 1, &end, 10);
+	if (i == HOLDS || !n || *end || (*colon != 0) != (begins && i < HOLD_CREATIONS))
 		return EINVAL;
-	mr_hold(ctx, n);
+	if (begins)
+		hold(ctx, (enum hold)i, n);
+	else
+		hold_release(ctx, (enum hold)i);
 	return 0;
 }
 
@@ -165,10 +177,10 @@ static int inject(struct hca_ctx *ctx, const char *what)
 		ctx->paused = true;
 	else if (!strcmp(what, "resume"))
 		resume(ctx);
-	else if (!strncmp(what, "hold_registrations:", 19))
-		return hold_registrations(ctx, what + 19);
-	else if (!strcmp(what, "release_registrations"))
-		mr_release(ctx);
+	else if (!strncmp(what, "hold_", 5))
+		return slow(ctx, what + 5, true);
+	else if (!strncmp(what, "release_", 8))
+		return slow(ctx, what + 8, false);
 	else
 		return change(ctx, what);
 	return 0;

@@ -149,42 +149,6 @@ static int touch_pages(void *addr, size_t length, bool write)
 	return msync((void *)from, len, MS_ASYNC) ? EFAULT : 0;
 }
 
-/* What makes a registration slow on a device. The condition is shared by all ports of the process. */
-static pthread_mutex_t hold_mu = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t hold_over = PTHREAD_COND_INITIALIZER;
-
-void mr_hold(struct hca_ctx *ctx, uint64_t from)
-{
-	atomic_store(&ctx->hold_from, from);
-}
-
-void mr_release(struct hca_ctx *ctx)
-{
-	pthread_mutex_lock(&hold_mu);
-	atomic_store(&ctx->hold_from, 0);
-	pthread_cond_broadcast(&hold_over);
-	pthread_mutex_unlock(&hold_mu);
-}
-
-static bool is_held(struct hca_ctx *ctx, size_t length)
-{
-	uint64_t from = atomic_load(&ctx->hold_from);
-
-	return from && length >= from;
-}
-
-static void await_release(struct hca_ctx *ctx, size_t length)
-{
-	if (!is_held(ctx, length))
-		return;
-	count(ctx, C_held_registrations, 1);
-	pthread_mutex_lock(&hold_mu);
-	while (is_held(ctx, length))
-		pthread_cond_wait(&hold_over, &hold_mu);
-	pthread_mutex_unlock(&hold_mu);
-	count(ctx, C_held_registrations, (uint64_t)-1);
-}
-
 static struct ibv_mr *register_memory(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
 	const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -193,7 +157,7 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *addr, size_t leng
 	bool relaxed = access & IBV_ACCESS_RELAXED_ORDERING;
 	struct hca_mr *mr;
 
-	await_release(ctx, length);
+	hold_await(ctx, HOLD_REGISTRATIONS, length);
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE; /* may be ignored, by definition */
 	if (ctx->fatal)
 		return errno = EIO, NULL;
@@ -320,6 +284,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *pub)
 	struct hca_mr *mr = (struct hca_mr *)pub;
 	struct hca_ctx *ctx = to_ctx(pub->context);
 
+	hold_await(ctx, HOLD_DEREGISTRATIONS, pub->length);
 	engine_lock();
 	slot_drop(mr->slot);
 	engine_unlock();

@@ -1,4 +1,4 @@
-/* A port's random numbers, injected failures, and reports on stderr. Every part uses them. */
+/* A port's random numbers, injected failures, slow calls, and reports on stderr. Every part uses them. */
 #include "base.h"
 
 #include <endian.h>
@@ -65,6 +65,46 @@ void debug(struct hca_ctx *ctx, const char *fmt, ...)
 bool fail_now(struct hca_ctx *ctx, enum fail_kind kind)
 {
 	return ++ctx->seen[kind] == ctx->knobs.fail[kind];
+}
+
+/* Calls that a test makes slow wait here. The condition is shared by all ports of the process. */
+static pthread_mutex_t hold_mu = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t hold_over = PTHREAD_COND_INITIALIZER;
+
+void hold(struct hca_ctx *ctx, enum hold what, uint64_t from)
+{
+	atomic_store(&ctx->hold_from[what], from);
+}
+
+void hold_release(struct hca_ctx *ctx, enum hold what)
+{
+	pthread_mutex_lock(&hold_mu);
+	atomic_store(&ctx->hold_from[what], 0);
+	pthread_cond_broadcast(&hold_over);
+	pthread_mutex_unlock(&hold_mu);
+}
+
+static bool is_held(struct hca_ctx *ctx, enum hold what, uint64_t bytes)
+{
+	uint64_t from = atomic_load(&ctx->hold_from[what]);
+
+	return from && bytes >= from;
+}
+
+/* Returns when a call of so many bytes is not held. The caller holds no lock. */
+void hold_await(struct hca_ctx *ctx, enum hold what, uint64_t bytes)
+{
+	static const enum counter held[HOLDS] = { C_held_registrations, C_held_deregistrations,
+						   C_held_creations, C_held_destructions };
+
+	if (!is_held(ctx, what, bytes))
+		return;
+	count(ctx, held[what], 1);
+	pthread_mutex_lock(&hold_mu);
+	while (is_held(ctx, what, bytes))
+		pthread_cond_wait(&hold_over, &hold_mu);
+	pthread_mutex_unlock(&hold_mu);
+	count(ctx, held[what], (uint64_t)-1);
 }
 
 uint64_t next_random(uint64_t *state)

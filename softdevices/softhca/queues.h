@@ -288,8 +288,6 @@ int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, u
 	      struct iovec *iov);
 struct mr_slot *mr_slot(uint32_t index);
 void mr_detach_all(struct hca_ctx *ctx);
-void mr_hold(struct hca_ctx *ctx, uint64_t from);
-void mr_release(struct hca_ctx *ctx);
 
 /* dmabuf.c */
 int dmabuf_map(int fd, uint64_t offset, size_t length, void **mapping, size_t *mapped); /* errno or 0 */

@@ -135,6 +135,7 @@ struct ibv_qp *hca_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 	struct hca_qp *qp;
 	int err;
 
+	hold_await(ctx, HOLD_CREATIONS, 1);
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || a->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_PD)
 		return errno = EOPNOTSUPP, NULL;
 	errno = check_init(ctx, a);
@@ -174,6 +175,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *pub)
 {
 	struct hca_qp *qp = (struct hca_qp *)pub;
 
+	hold_await(qp->ctx, HOLD_DESTRUCTIONS, 1);
 	engine_lock();
 	qp_detach(qp);
 	cq_forget((struct hca_cq *)pub->send_cq, qp, NULL);

@@ -172,10 +172,10 @@ func rmaContents(f *fixture, w way) {
 	deregister(a, addr, key)
 }
 
-// rmaLasting registers short memory for long, twice, and uses it as long as one registration has not ended.
+// rmaLasting registers memory for long, twice, and uses it as long as one registration has not ended.
 func rmaLasting(f *fixture, w way) {
 	a, b := f.linked()
-	for _, n := range []int{1, 8, 5000} {
+	for _, n := range []int{1, 8, 5000, 1<<20 + 5} { // the last takes long where there is Prepare
 		far, near := pattern(n, 5), pattern(n, 6)
 		wantFar, wantNear := bytes.Clone(far), bytes.Clone(near)
 		addr, key := f.register(a, far, transport.Access(w)|transport.Lasting)

@@ -53,8 +53,11 @@ func readablePeer() error {
 
 // offer tells the peer of memory that it can read.
 func offer(d *Device, l *link) error {
-	mem := transport.HostMem(pattern(readableBytes, 5))
-	addr, key, ok := l.caps.RMA.Register(mem, transport.Readable|transport.Lasting)
+	mem, err := d.facts.Memory.Alloc(readableBytes)
+	if err != nil {
+		return err
+	}
+	addr, key, ok := l.caps.RMA.Register(transport.HostMem(fill(mem, 5)), transport.Readable)
 	if !ok {
 		return errors.New("the memory cannot be registered")
 	}
@@ -439,7 +442,7 @@ func TestCloseWhileReading(t *testing.T) {
 		}
 		a, b, ab, ba := two(t, func(o *Options) { o.closing = patient })
 		mem := pattern(8<<20, 1)
-		addr, key, _ := ba.caps.RMA.Register(transport.HostMem(mem), transport.Readable|transport.Lasting)
+		addr, key := registerFor(t, ba, mem, transport.Readable|transport.Lasting)
 		own, err := a.facts.Memory.Alloc(len(mem))
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,8 @@ type link struct {
 func newLink(s *session) *link {
 	l, at := &link{s: s}, &s.d.at
 	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, Hosted: at.hosted, Cut: l.cut,
-		RMA: &transport.RMA{Register: l.register, Prepare: l.prepare, Deregister: l.deregister, Get: l.get,
+		RMA: &transport.RMA{Register: l.register, Prepare: l.prepare, Deregister: l.deregister, Revoke: l.revoke,
+			Get:     l.get,
 			Put:     l.put,
 			PutNote: l.putNote, Max: 1 << 62, Coherent: at.caps.coherent,
 			Devices: &s.d.devices.facts, GetDevice: l.getDevice}}

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 
@@ -45,16 +46,19 @@ func (s *slab) piece(i uint32) []byte {
 
 // allocations are memory that is registered for as long as it lives: what Alloc gave and what Import was told of.
 type allocations struct {
-	mu  sync.Mutex
-	all []allocation // in the order of their addresses
+	mu   sync.Mutex
+	all  []allocation // in the order of their addresses
+	made uint64       // ever
 }
 
 // allocation is registered once for each kind of access that a peer is given, when the first is: a key allows no more
 // than what the peer is to do. The region for reading is made at once. It is also the one for this rank's own use.
 type allocation struct {
 	mem     []byte
-	ours    bool // of Alloc
+	ours    bool   // of Alloc
+	number  uint64 // of made. Another allocation may lie at its place, when it has ended
 	regions [transport.Readable | transport.Writable + 1]region
+	coming  [transport.Readable | transport.Writable + 1]*sharedJob // what a goroutine registers
 }
 
 // find returns the region for this rank's own use of mem, if it lies in an allocation.
@@ -81,7 +85,8 @@ func (a *allocations) holding(mem transport.Mem) *allocation {
 	return in
 }
 
-// reachable returns the region by which a peer has access to mem. found: mem lies in an allocation.
+// reachable returns the region by which a peer has access to mem. found: mem lies in an allocation. errTakesLong:
+// prepareAllocation makes it.
 func (g *registry) reachable(mem transport.Mem, access transport.Access) (r region, found bool, err error) {
 	a := &g.allocs
 	a.mu.Lock()
@@ -91,9 +96,52 @@ func (g *registry) reachable(mem transport.Mem, access transport.Access) (r regi
 		return region{}, false, nil
 	}
 	if in.regions[access].handle == nil {
+		if len(in.mem) > registerAtOnce {
+			return region{}, true, errTakesLong
+		}
 		in.regions[access], err = g.makeRegion(addressOf(in.mem), len(in.mem), g.rights(access))
 	}
 	return in.regions[access], true, err
+}
+
+// prepareAllocation has a goroutine make the region that reachable has not. found: mem lies in an allocation.
+func (g *registry) prepareAllocation(mem transport.Mem, access transport.Access,
+	then func(err error)) (found, begun bool) {
+	a := &g.allocs
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	in := a.holding(mem)
+	if in == nil || in.regions[access].handle != nil || len(in.mem) <= registerAtOnce {
+		return in != nil, false
+	}
+	if in.coming[access] == nil {
+		number := in.number
+		in.coming[access] = g.share(transport.HostMem(in.mem), g.rights(access),
+			func(x *registration, err error, _ int) { g.allocationPrepared(number, access, x, err) })
+	}
+	in.coming[access].tell = append(in.coming[access].tell, then)
+	return true, true
+}
+
+// allocationPrepared is called when the region for an access has been made, or not. The allocation may have ended.
+func (g *registry) allocationPrepared(number uint64, access transport.Access, x *registration, err error) {
+	a := &g.allocs
+	a.mu.Lock()
+	i := slices.IndexFunc(a.all, func(in allocation) bool { return in.number == number })
+	if i >= 0 {
+		a.all[i].coming[access] = nil
+		if err == nil {
+			a.all[i].regions[access] = x.region
+		}
+	}
+	a.mu.Unlock()
+	if err != nil {
+		return
+	}
+	if i < 0 {
+		g.later.end(x.region)
+	}
+	g.regs.recycle(x)
 }
 
 // after is the index of the first allocation that begins behind an address. mu is held.
@@ -139,7 +187,8 @@ func (g *registry) addAllocation(mem []byte, ours bool) error {
 	i := a.after(addressOf(mem))
 	a.all = append(a.all, allocation{})
 	copy(a.all[i+1:], a.all[i:])
-	a.all[i] = allocation{mem: mem, ours: ours}
+	a.made++
+	a.all[i] = allocation{mem: mem, ours: ours, number: a.made}
 	a.all[i].regions[transport.Readable] = r
 	return nil
 }
@@ -148,15 +197,18 @@ func (g *registry) addAllocation(mem []byte, ours bool) error {
 func (g *registry) endAllocation(mem []byte, ours bool) bool {
 	a := &g.allocs
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i, x := range a.all {
-		if len(mem) == len(x.mem) && addressOf(mem) == addressOf(x.mem) && x.ours == ours {
-			x.deregister(g.dev)
-			a.all = append(a.all[:i], a.all[i+1:]...)
-			return true
-		}
+	i := slices.IndexFunc(a.all, func(x allocation) bool {
+		return len(mem) == len(x.mem) && addressOf(mem) == addressOf(x.mem) && x.ours == ours
+	})
+	if i < 0 {
+		a.mu.Unlock()
+		return false
 	}
-	return false
+	x := a.all[i]
+	a.all = slices.Delete(a.all, i, i+1)
+	a.mu.Unlock() // the caller of Poll takes it, and this takes long
+	x.deregister(g.dev)
+	return true
 }
 
 func (x *allocation) deregister(h *hca) {

@@ -5,6 +5,7 @@ package verbs
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -51,6 +52,7 @@ type tagList struct {
 	reported  uint16   // what the device knows of that
 	unmatched uint16   // such messages that Poll has handed out
 	late      []uint32 // entries whose TAG_DEL found the queue full
+	waiting   []uint32 // entries that are not in the device's list yet, in the order of their posts
 	wanted    bool     // the device has said that entries rest until it is told
 	synced    uint16   // what the last SYNC has told
 	syncFor   bool     // and whether it was wanted
@@ -74,7 +76,23 @@ type tagged struct {
 	priv    uint32
 	packed  uint64 // the tag that it waits for, and when it is matched that of the message
 	err     error  // why the message that it was matched with does not count
+
+	// An entry waits while its buffer is not registered, which takes long, and while an older one waits that could match
+	// the same message. Its message is software's until then: it comes as Unmatched, and the engine cancels the entry.
+	waits  bool // it is in tagList.waiting
+	memory taggedMemory
+	mask   uint64 // of packed
+	lkey   uint32
 }
+
+// taggedMemory is whether the device can reach a tagged buffer.
+type taggedMemory uint8
+
+const (
+	memoryReady   taggedMemory = iota
+	memoryComing               // a goroutine registers it
+	memoryRefused              // it cannot be registered: the entry waits until it is cancelled
+)
 
 // number is that of a request about entry i: a receive (ownTagged), or an operation.
 func (t *tagList) number(own, operation uint64, i uint32) uint64 {
@@ -123,35 +141,110 @@ func (t *tagList) post(tag, mask uint64, buf transport.Mem, cookie uint64) trans
 		return transport.PostedFull
 	}
 	i := t.free[len(t.free)-1]
-	r, known := t.d.allocs.find(buf)
-	var x *registration
-	if !known {
-		if buf.Len < t.d.opt.RegisterFrom {
-			return transport.PostedUnmapped
-		}
-		var err error
-		if x, err = t.d.register(buf, localWrite); err != nil {
-			return transport.PostedUnmapped
-		}
-		r = x.region
+	e := tagged{cookie: cookie, use: t.all[i].use, buf: buf.Bytes(), used: true, packed: tag, mask: mask}
+	if r, known := t.d.allocs.find(buf); known {
+		e.lkey = r.lkey
+	} else if !t.reach(&e, buf) {
+		return transport.PostedUnmapped
 	}
-	n := min(buf.Len, t.d.at.maxLength)
-	handle, err := t.d.hca.addTag(t.number(ownOperation, operationAdd, i), t.number(ownTagged, 0, i), tag, mask,
-		buf.Number(), n, r.lkey, t.seen)
-	if err != nil {
-		if x != nil {
-			t.d.deregister(x)
+	if e.waits = e.memory != memoryReady || t.isBehind(&e); !e.waits && !t.add(i, &e) {
+		if e.reg != nil {
+			t.d.deregister(e.reg)
 		}
 		return transport.PostedFull
 	}
+	t.free = t.free[:len(t.free)-1]
+	t.all[i] = e
+	t.byCookie[cookie] = i
+	if e.waits {
+		t.waiting = append(t.waiting, i)
+	}
+	if e.memory == memoryComing {
+		t.d.registerLater(buf, localWrite, func(x *registration, err error) { t.registered(i, x, err) })
+	}
+	return transport.PostedDown
+}
+
+// reach registers the buffer of an entry, or leaves that to registerLater. It reports whether either can be.
+func (t *tagList) reach(e *tagged, buf transport.Mem) bool {
+	if buf.Len < t.d.opt.RegisterFrom {
+		return false
+	}
+	if t.d.isLong(buf) {
+		if e.reg = t.d.kept(buf, localWrite); e.reg == nil {
+			e.memory = memoryComing
+			return true
+		}
+	} else {
+		var err error
+		if e.reg, err = t.d.register(buf, localWrite); err != nil {
+			return false
+		}
+	}
+	e.lkey = e.reg.region.lkey
+	return true
+}
+
+// add puts entry i, which is to be e, into the device's list. It reports whether there was room.
+func (t *tagList) add(i uint32, e *tagged) bool {
+	n := min(len(e.buf), t.d.at.maxLength)
+	handle, err := t.d.hca.addTag(t.number(ownOperation, operationAdd, i), t.number(ownTagged, 0, i), e.packed, e.mask,
+		addressOf(e.buf), n, e.lkey, t.seen)
+	if err != nil {
+		return false
+	}
 	t.reported = t.seen
 	t.ops++
-	t.free = t.free[:len(t.free)-1]
-	t.all[i] = tagged{cookie: cookie, handle: handle, use: t.all[i].use,
-		buf: buf.Bytes(), reg: x, used: true, adding: true,
-		packed: tag}
-	t.byCookie[cookie] = i
-	return transport.PostedDown
+	e.handle, e.adding = handle, true
+	return true
+}
+
+// isBehind reports whether an entry waits that could match the same message as e, which is younger.
+func (t *tagList) isBehind(e *tagged) bool {
+	return slices.ContainsFunc(t.waiting, func(i uint32) bool {
+		older := &t.all[i]
+		return (older.packed^e.packed)&older.mask&e.mask == 0
+	})
+}
+
+// addWaiting puts the entries into the list that need not wait any more.
+func (t *tagList) addWaiting() {
+	if t.d.closed.Load() || t.d.dead.Load() {
+		return
+	}
+	list := t.waiting
+	t.waiting = t.waiting[:0] // those that stay, each older than the ones of list that are still to come
+	for _, i := range list {
+		e := &t.all[i]
+		if e.memory != memoryReady || t.isBehind(e) || t.ops >= t.opsMax-1 || !t.add(i, e) {
+			t.waiting = append(t.waiting, i)
+			continue
+		}
+		e.waits = false
+	}
+}
+
+// registered is called when a goroutine has registered the buffer of entry i, or cannot.
+func (t *tagList) registered(i uint32, x *registration, err error) {
+	e := &t.all[i]
+	e.reg, e.memory = x, memoryReady
+	if err != nil {
+		e.memory = memoryRefused
+	} else {
+		e.lkey = x.region.lkey
+	}
+	if e.leaving { // if the device has failed meanwhile, the engine has it back already, and does not know it any more
+		t.takeBack(i)
+	}
+	t.addWaiting()
+}
+
+// takeBack gives an entry that waits back to the engine.
+func (t *tagList) takeBack(i uint32) {
+	e := &t.all[i]
+	e.leaving = false
+	t.giveBack(e)
+	t.release(i)
 }
 
 // cancel is Cancel of transport.Offload.
@@ -160,12 +253,17 @@ func (t *tagList) cancel(cookie uint64) {
 	if !ok || t.all[i].leaving || t.all[i].matched {
 		return
 	}
-	t.all[i].leaving = true
-	if t.abandoned() {
-		t.giveBack(&t.all[i])
-		return
+	e := &t.all[i]
+	e.leaving = true
+	switch {
+	case t.abandoned():
+		t.giveBack(e)
+	case e.memory == memoryComing: // registered goes on
+	case e.waits:
+		t.takeBack(i)
+	default:
+		t.leave(i)
 	}
-	t.leave(i)
 }
 
 // abandoned reports whether the device will execute no operation of the list and write to no buffer of it: it has
@@ -237,6 +335,9 @@ func (t *tagList) operated(w *completion) {
 		for _, i := range late {
 			t.leave(i)
 		}
+	}
+	if len(t.waiting) > 0 {
+		t.addWaiting()
 	}
 	operation := w.id & operationMask
 	if operation == operationSync {
@@ -317,6 +418,14 @@ func (t *tagList) endReceive(e *tagged) {
 		e.s = nil
 	}
 	delete(t.byCookie, e.cookie)
+	if e.waits {
+		e.waits = false
+		t.waiting = slices.DeleteFunc(t.waiting, func(i uint32) bool { return &t.all[i] == e })
+	}
+	t.endRegistration(e)
+}
+
+func (t *tagList) endRegistration(e *tagged) {
 	if e.reg != nil {
 		t.d.deregister(e.reg)
 		e.reg = nil
@@ -326,9 +435,12 @@ func (t *tagList) endReceive(e *tagged) {
 // release frees an entry that nothing is under way for.
 func (t *tagList) release(i uint32) {
 	e := &t.all[i]
-	if e.used && e.done && !e.adding && !e.leaving {
+	if e.used && e.done && !e.adding && !e.leaving && e.memory != memoryComing {
 		*e = tagged{use: (e.use + 1) & useMask}
 		t.free = append(t.free, i)
+		if len(t.waiting) > 0 {
+			t.addWaiting()
+		}
 	}
 }
 
@@ -454,9 +566,6 @@ func (t *tagList) drop(s *session) {
 // in the device's list.
 func (t *tagList) deregister() {
 	for i := range t.all {
-		if e := &t.all[i]; e.reg != nil {
-			t.d.deregister(e.reg)
-			e.reg = nil
-		}
+		t.endRegistration(&t.all[i])
 	}
 }

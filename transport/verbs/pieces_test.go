@@ -81,10 +81,7 @@ func TestPiecesContents(t *testing.T) {
 			src, dst := pattern(n, uint64(i)), make([]byte, n)
 			carry(t, a, b, ab, ba, src, dst)
 			carry(t, a, b, ab, ba, fill(src, uint64(i+100)), dst)
-			addr, key, ok := ba.caps.RMA.Register(transport.HostMem(dst), readWrite|transport.Lasting)
-			if !ok {
-				t.Fatal("not registered")
-			}
+			addr, key := registerFor(t, ba, dst, readWrite|transport.Lasting)
 			fill(src, uint64(i+200))
 			if st, err := ab.caps.RMA.Put(transport.HostMem(src), addr, key, 3); err != nil || st != transport.Started {
 				t.Fatal(st, err)
@@ -208,20 +205,24 @@ func (e *end) occupied(l *link, others ...*end) {
 	e.untilHeld(registrars, others...)
 }
 
-// When Deregister has returned, a WRITE with the key fails and writes nothing, however long the memory is, though no
-// goroutine is free to end a registration, and whether or not there is a cache.
+// When Deregister has returned, or the end of Revoke, a WRITE with the key fails and writes nothing, however long the
+// memory is, though no goroutine is free to end a registration, and whether or not there is a cache.
 func TestDeregisterEndsWrites(t *testing.T) {
 	watchdog(t)
 	needSoft(t)
 	for _, n := range []int{2 * cacheLeast, registerPiece + 5} {
 		for _, access := range []transport.Access{transport.Writable, readWrite, readWrite | transport.Lasting} {
-			for _, kept := range []int{0, 8} {
-				t.Run(fmt.Sprintf("%d bytes, access %d, cache %d", n, access, kept), func(t *testing.T) {
+			for i, kept := range []int{0, 8, 0} {
+				t.Run(fmt.Sprintf("%d bytes, access %d, cache %d, way %d", n, access, kept, i), func(t *testing.T) {
 					a, b, ab, ba := two(t, caching(kept))
 					mem := pattern(n, 1)
 					addr, key := registerFor(t, ba, mem, access)
 					b.occupied(ba, a)
-					ba.caps.RMA.Deregister(addr, key)
+					if i < 2 {
+						ba.caps.RMA.Deregister(addr, key)
+					} else if end := ba.caps.RMA.Revoke(addr, key); end != nil {
+						end()
+					}
 					st, err := ab.caps.RMA.Put(transport.HostMem(pattern(100, 2)), addr+uint64(n)-100, key, 5)
 					if err != nil || st != transport.Started {
 						t.Fatal(st, err)

@@ -255,11 +255,7 @@ func (s *session) hasRoom() {
 
 // takeNotices looks at what goroutines have found out.
 func (d *Device) takeNotices() {
-	d.mu.Lock()
-	d.notices.Store(false)
-	lost, parts := d.lost, d.parts
-	d.lost, d.parts = nil, nil
-	d.mu.Unlock()
+	lost, parts := d.noticed()
 	for _, p := range parts {
 		if err := d.recv.extend(p); err != nil {
 			d.opt.Log("receive buffers stay few", "error", err)

@@ -108,13 +108,13 @@ func (d *Device) newProof() (*proof, error) {
 	return p, err
 }
 
-// dropProof ends the proof of a session, however far it is. mu is held.
+// dropProof ends the proof of a session, however far it is. A goroutine destroys the probe. mu is held.
 func (d *Device) dropProof(s *session) {
 	if s.proof == nil {
 		return
 	}
 	delete(d.prover.proofs, s.proof.number)
-	s.proof.probe.destroy()
+	d.later.destroy(s.proof.probe)
 	s.proof = nil
 }
 

@@ -61,8 +61,9 @@ func refused(t *testing.T, e, to *end) error {
 	return err
 }
 
-// proofs is how many are under way, and the queue pairs that there are.
+// proofs is how many are under way, and the queue pairs that there are when those that are being destroyed are not.
 func (e *end) proofs() (under int, pairs uint64) {
+	e.later.settle()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range e.sessions {

@@ -115,9 +115,9 @@ func (d *Device) moreReceives() {
 		}
 		g.regions = append(g.regions, r)
 		g.known = upTo
-		d.mu.Lock()
+		d.noticeMu.Lock()
 		d.parts = append(d.parts, receivePart{upTo, r.lkey})
-		d.mu.Unlock()
+		d.noticeMu.Unlock()
 		d.tellNotice()
 	}
 }

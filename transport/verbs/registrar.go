@@ -21,8 +21,8 @@ const (
 	registrars = 4
 )
 
-// registrar has goroutines register long memory and end such registrations. A goroutine ends when there is nothing to
-// do. Any goroutine may call its methods.
+// registrar has goroutines register long memory, end such registrations and destroy queue pairs: a device takes long
+// for each. A goroutine ends when there is nothing to do. Any goroutine may call its methods.
 type registrar struct {
 	dev  *hca
 	make func(addr uint64, bytes, rights int) (region, error)
@@ -30,8 +30,8 @@ type registrar struct {
 
 	mu      sync.Mutex // guards what follows
 	jobs    []*registerJob
-	ends    []region // whose registration is to end. They come before jobs: they make room
-	ending  int      // regions that goroutines are ending
+	ends    []toEnd // They come before jobs: they make room
+	ending  int     // calls of the device that are under way, for ends and for endBy
 	ended   sync.Cond
 	over    []*registerJob // for done
 	workers int
@@ -39,11 +39,18 @@ type registrar struct {
 	wg      sync.WaitGroup
 }
 
+// toEnd is a registration that is to end, or a queue pair that is to be destroyed. It belongs to the registrar.
+type toEnd struct {
+	region
+	pair queuePair // 0: it is a registration
+}
+
 // registerJob is memory that is to be registered. It is pinned. From start to done it belongs to the registrar.
 type registerJob struct {
 	x      *registration
 	mem    transport.Mem
 	rights int
+	shared bool // by several operations, so that the cache cannot count its uses
 	err    error
 	then   func(x *registration, err error) // is called in Poll
 }
@@ -67,12 +74,42 @@ func (r *registrar) end(x region) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !r.closed {
-			r.ends = append(r.ends, x)
+			r.ends = append(r.ends, toEnd{region: x})
 			r.another()
 			return
 		}
 	}
 	r.dev.deregister(x)
+}
+
+// endBy returns what ends a registration, also one by which a peer may write. The caller, who holds no lock, calls it
+// once. The device is not closed.
+func (r *registrar) endBy(x *registration) func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ending++
+	return func() {
+		r.dev.deregister(x.region)
+		x.pin.Unpin()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.endedOne()
+	}
+}
+
+// destroy has a goroutine destroy a queue pair, of which this rank has no request to hear of. The caller may hold
+// Device.mu: for a device it takes milliseconds.
+func (r *registrar) destroy(q queuePair) {
+	r.mu.Lock()
+	closed := r.closed
+	if !closed {
+		r.ends = append(r.ends, toEnd{pair: q})
+		r.another()
+	}
+	r.mu.Unlock()
+	if closed {
+		q.destroy()
+	}
 }
 
 // another starts a goroutine if there may be one more. mu is held.
@@ -113,20 +150,30 @@ func (r *registrar) do(j *registerJob) {
 	r.tell()
 }
 
-// endOne ends the registration that is next. mu is held, but meanwhile it is not.
+// endOne ends what is next. mu is held, but meanwhile it is not.
 func (r *registrar) endOne() {
 	x := r.ends[len(r.ends)-1]
 	r.ends = r.ends[:len(r.ends)-1]
 	r.ending++
 	r.mu.Unlock()
-	r.dev.deregister(x)
+	if x.pair != 0 {
+		x.pair.destroy()
+	} else {
+		r.dev.deregister(x.region)
+	}
 	r.mu.Lock()
+	r.endedOne()
+}
+
+// endedOne notes that what a goroutine was at has ended. mu is held.
+func (r *registrar) endedOne() {
 	if r.ending--; r.ending == 0 {
 		r.ended.Broadcast()
 	}
 }
 
-// settle ends what is to end, and reports whether that was something: there is more room for registrations.
+// settle ends what is to end, and reports whether that was something: there is more room for registrations and queue
+// pairs.
 func (r *registrar) settle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,4 +202,5 @@ func (r *registrar) close() {
 	r.closed = true
 	r.mu.Unlock()
 	r.wg.Wait()
+	r.settle()
 }

@@ -17,6 +17,7 @@ type registration struct {
 	region     region
 	advertised int  // times that a peer may have its key: more than once only if the cache has it, or it is lasting
 	lasting    bool // in registrations.lasting, by key
+	promised   int  // calls of registerLasting that are to come, by ranks that prepareLasting has told
 	cacheEntry
 }
 
@@ -24,8 +25,9 @@ type registration struct {
 type registrations struct {
 	advertised map[uint32]*registration   // those that a peer may use, by key
 	lasting    map[cacheKey]*registration // those of Lasting, once each
+	coming     map[cacheKey]*sharedJob    // and those that a goroutine makes
 	spare      []*registration
-	ready      map[cacheKey][]*registration // what prepare has made, until register takes it
+	ready      map[cacheKey][]*registration // what prepareOne has made, until prepared takes it
 	cache      registrationCache            // nil: a registration ends with its operation
 	failed     bool                         // a registration has failed, which has been logged
 }
@@ -105,6 +107,24 @@ func (g *registry) isLong(mem transport.Mem) bool {
 	return !known
 }
 
+// sharedJob is a registration that a goroutine makes for all that have asked for it before its end.
+type sharedJob struct {
+	tell []func(err error) // of the end
+}
+
+// share has a goroutine make such a registration. keep gets it, and the number of functions that are told next.
+func (g *registry) share(mem transport.Mem, rights int, keep func(x *registration, err error, told int)) *sharedJob {
+	j := &sharedJob{}
+	then := func(x *registration, err error) {
+		keep(x, err, len(j.tell))
+		for _, f := range j.tell {
+			f(err)
+		}
+	}
+	g.later.start(&registerJob{x: g.regs.pinned(mem), mem: mem, rights: rights, shared: true, then: then})
+	return j
+}
+
 // usable is what the device needs to know to use mem for one operation: the region, and a registration that is to end
 // with the operation, or nil if the memory is registered for as long as it lives.
 func (g *registry) usable(mem transport.Mem, rights int) (region, *registration, error) {
@@ -137,22 +157,55 @@ func (g *registry) register(mem transport.Mem, rights int) (*registration, error
 }
 
 // registerLasting registers mem, which stays where it is until the last one of those who have called this ends it by
-// revoke.
+// withdraw.
 func (g *registry) registerLasting(mem transport.Mem, rights int) (*registration, error) {
 	r, key := &g.regs, keyOf(mem, rights)
 	if x := r.lasting[key]; x != nil {
+		x.promised = max(0, x.promised-1)
 		return x, nil
+	}
+	if g.isLong(mem) {
+		return nil, errTakesLong
 	}
 	x, err := g.registerNew(mem, rights)
 	if err != nil {
 		return nil, err
 	}
+	r.last(x, key)
+	return x, nil
+}
+
+// last notes a registration of Lasting.
+func (r *registrations) last(x *registration, key cacheKey) {
 	if r.lasting == nil {
 		r.lasting = map[cacheKey]*registration{}
 	}
 	x.lasting, x.key = true, key
 	r.lasting[key] = x
-	return x, nil
+}
+
+// prepareLasting has a goroutine do what registerLasting does, once for all peers, unless that is done. It reports
+// whether a registration is under way.
+func (g *registry) prepareLasting(mem transport.Mem, rights int, then func(err error)) bool {
+	r, key := &g.regs, keyOf(mem, rights)
+	if r.lasting[key] != nil {
+		return false
+	}
+	j := r.coming[key]
+	if j == nil {
+		j = g.share(mem, rights, func(x *registration, err error, told int) {
+			if delete(r.coming, key); err == nil {
+				x.promised = told
+				r.last(x, key)
+			}
+		})
+		if r.coming == nil {
+			r.coming = map[cacheKey]*sharedJob{}
+		}
+		r.coming[key] = j
+	}
+	j.tell = append(j.tell, then)
+	return true
 }
 
 func (g *registry) registerNew(mem transport.Mem, rights int) (*registration, error) {
@@ -200,7 +253,7 @@ func (g *registry) registerLater(mem transport.Mem, rights int, then func(x *reg
 func (g *registry) registered() {
 	for _, j := range g.later.done() {
 		x, err := g.made(j.x, j.mem, j.err)
-		if err == nil && g.regs.cache != nil {
+		if err == nil && g.regs.cache != nil && !j.shared {
 			g.regs.cache.keep(x, j.mem, j.rights)
 		}
 		j.then(x, err)
@@ -215,7 +268,21 @@ func (g *registry) kept(mem transport.Mem, rights int) *registration {
 	return g.regs.cache.take(mem, rights)
 }
 
-// prepared is register of long memory: of what prepare has made, or the cache has.
+// prepareOne has a goroutine register mem for one call of prepared.
+func (g *registry) prepareOne(mem transport.Mem, rights int, then func(err error)) {
+	g.registerLater(mem, rights, func(x *registration, err error) {
+		if err == nil {
+			r, key := &g.regs, keyOf(mem, rights)
+			if r.ready == nil {
+				r.ready = map[cacheKey][]*registration{}
+			}
+			r.ready[key] = append(r.ready[key], x)
+		}
+		then(err)
+	})
+}
+
+// prepared is register of long memory: of what prepareOne has made, or the cache has.
 func (g *registry) prepared(mem transport.Mem, rights int) (*registration, error) {
 	key := keyOf(mem, rights)
 	if list := g.regs.ready[key]; len(list) > 0 {
@@ -239,9 +306,14 @@ func (g *registry) deregister(x *registration) {
 		return
 	}
 	g.later.end(x.region)
+	g.regs.recycle(x)
+}
+
+// recycle gives the record of a registration back, whose region is another's.
+func (r *registrations) recycle(x *registration) {
 	x.pin.Unpin()
 	*x = registration{pin: x.pin}
-	g.regs.spare = append(g.regs.spare, x)
+	r.spare = append(r.spare, x)
 }
 
 // advertise notes that a peer is told the key of x.
@@ -253,28 +325,37 @@ func (r *registrations) advertise(x *registration) {
 	x.advertised++
 }
 
-// revoke ends one advertisement.
-func (g *registry) revoke(key uint32) {
-	x := g.regs.advertised[key]
+// withdraw ends one advertisement. It returns the registration of which that was a use, nil: it lasts for other ranks.
+func (r *registrations) withdraw(key uint32) *registration {
+	x := r.advertised[key]
 	if x == nil {
-		return
+		return nil
 	}
 	if x.advertised--; x.lasting && x.advertised > 0 {
-		return // ranks that are left have it
+		return nil
 	}
 	if x.advertised == 0 {
-		delete(g.regs.advertised, key)
+		delete(r.advertised, key)
 	}
 	if x.lasting {
-		delete(g.regs.lasting, x.key)
+		if x.promised > 0 {
+			return nil
+		}
+		delete(r.lasting, x.key)
 	}
-	g.deregister(x)
+	return x
 }
 
 // drop is for Close: the queue pairs are destroyed.
 func (r *registrations) drop(h *hca) {
 	for _, x := range r.advertised {
 		if !x.kept {
+			h.deregister(x.region)
+			x.pin.Unpin()
+		}
+	}
+	for _, x := range r.lasting {
+		if x.advertised == 0 && !x.kept {
 			h.deregister(x.region)
 			x.pin.Unpin()
 		}

@@ -77,25 +77,51 @@ func (l *link) register(mem transport.Mem, access transport.Access) (addr, key u
 // prepare is transport.RMA's. It reports whether a registration has begun.
 func (l *link) prepare(mem transport.Mem, access transport.Access, cookie uint64) bool {
 	d := l.s.d
-	if l.s.failed || d.closed.Load() || mem.Len < d.opt.RegisterFrom || !d.isLong(mem) {
+	lasting := access&transport.Lasting != 0
+	access &^= transport.Lasting
+	if l.s.failed || d.closed.Load() {
 		return false
 	}
-	rights := d.rights(access)
-	d.registerLater(mem, rights, func(x *registration, err error) {
-		if err == nil {
-			key := keyOf(mem, rights)
-			if d.regs.ready == nil {
-				d.regs.ready = map[cacheKey][]*registration{}
-			}
-			d.regs.ready[key] = append(d.regs.ready[key], x)
-		}
+	then := func(err error) {
 		d.events = append(d.events, transport.Packet{Event: transport.RMADone, Peer: int32(l.s.peer), Cookie: cookie,
 			Err: err})
-	})
+	}
+	if found, begun := d.prepareAllocation(mem, access, then); found {
+		return begun
+	}
+	rights := d.rights(access)
+	switch {
+	case !d.isLong(mem):
+		return false
+	case lasting:
+		return d.prepareLasting(mem, rights, then)
+	case mem.Len < d.opt.RegisterFrom:
+		return false
+	}
+	d.prepareOne(mem, rights, then)
 	return true
 }
 
-func (l *link) deregister(_, key uint64) { l.s.d.revoke(uint32(key)) }
+func (l *link) deregister(_, key uint64) {
+	d := l.s.d
+	if x := d.regs.withdraw(uint32(key)); x != nil {
+		d.deregister(x)
+	}
+}
+
+// revoke is transport.RMA's.
+func (l *link) revoke(_, key uint64) (end func()) {
+	d := l.s.d
+	x := d.regs.withdraw(uint32(key))
+	switch {
+	case x == nil:
+		return nil
+	case x.uses > 0 || x.region.bytes <= registerAtOnce || d.closed.Load():
+		d.deregister(x)
+		return nil
+	}
+	return d.later.endBy(x)
+}
 
 func (l *link) get(dst transport.Mem, addr, key, cookie uint64) (transport.State, error) {
 	return l.s.move(opRead, localWrite|relaxed, dst, addr, key, cookie)

@@ -115,13 +115,34 @@ func (q *queuePairs) destroy() {
 
 // peers are the sessions of a device.
 type peers struct {
-	table   atomic.Pointer[table] // Poll reads it without mu
-	notices atomic.Bool           // lost or parts is not empty, or goroutines have registered something
+	table atomic.Pointer[table] // Poll reads it without mu
 
-	mu       sync.Mutex // guards what follows; taken when connections come and go
-	sessions map[int]*session
-	lost     []*session    // that have ended without Poll, which notices tells it
-	parts    []receivePart // for Poll, likewise
+	// mu is taken when connections come and go, and held while the device makes and connects their queue pairs, which
+	// takes milliseconds. Poll takes it only for a session that fails, so that the packets of others go on.
+	mu       sync.Mutex
+	sessions map[int]*session // guarded by mu
+
+	notices  atomic.Bool // lost or parts is not empty, or goroutines have registered something
+	noticeMu sync.Mutex  // guards what follows. It may be taken within mu, and no lock within it
+	lost     []*session  // that have ended without Poll
+	parts    []receivePart
+}
+
+// lose notes for Poll that a session has ended. mu is held.
+func (p *peers) lose(s *session) {
+	p.noticeMu.Lock()
+	defer p.noticeMu.Unlock()
+	p.lost = append(p.lost, s)
+}
+
+// noticed returns what there is for Poll.
+func (p *peers) noticed() (lost []*session, parts []receivePart) {
+	p.noticeMu.Lock()
+	defer p.noticeMu.Unlock()
+	p.notices.Store(false)
+	lost, parts = p.lost, p.parts
+	p.lost, p.parts = nil, nil
+	return lost, parts
 }
 
 // sessionOf is the session with a peer; nil: the peer has no session. Poll, which has no mu, asks where a queue pair
@@ -147,9 +168,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	if _, err := d.control.tcp.Connect(ctx, peer, control); err != nil {
 		return nil, fmt.Errorf("verbs: the control connection with rank %d: %w", peer, err)
 	}
-	d.mu.Lock()
 	s := d.attach(peer)
-	d.mu.Unlock()
 	select {
 	case <-s.opened:
 	case <-ctx.Done():
@@ -191,7 +210,7 @@ func (d *Device) makeSession(peer int) (*session, error) {
 	}
 	if d.tags.on() {
 		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, d.at.pkey.Index, owner); err != nil {
-			s.destroy()
+			d.later.destroy(s.qp)
 			return nil, err
 		}
 	}
@@ -200,19 +219,40 @@ func (d *Device) makeSession(peer int) (*session, error) {
 	return s, nil
 }
 
-// attach returns the session with a peer, and says hello if it is new. mu is held.
+// attach returns the session with a peer, and says hello if it is new. mu is not held: where no queue pair can be made,
+// this waits for the ends of those that are being destroyed, and tries again.
 func (d *Device) attach(peer int) *session {
-	if s := d.sessions[peer]; s != nil {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, err := d.tryAttach(peer)
+	if err == nil {
 		return s
+	}
+	d.mu.Unlock()
+	room := d.later.settle()
+	d.mu.Lock()
+	if room || d.sessions[peer] != nil {
+		s, err = d.tryAttach(peer)
+	}
+	if err != nil {
+		return d.unmade(peer, err)
+	}
+	return s
+}
+
+// tryAttach is attach where a queue pair can be made. mu is held.
+func (d *Device) tryAttach(peer int) (*session, error) {
+	if s := d.sessions[peer]; s != nil {
+		return s, nil
 	}
 	p, err := d.newProof()
 	if err != nil {
-		return d.unmade(peer, err)
+		return nil, err
 	}
 	s, err := d.makeSession(peer)
 	if err != nil {
-		p.probe.destroy()
-		return d.unmade(peer, err)
+		d.later.destroy(p.probe)
+		return nil, err
 	}
 	s.proof, d.sessions[peer] = p, s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid,
@@ -226,7 +266,7 @@ func (d *Device) attach(peer int) *session {
 		h.serves |= needsGRH
 	}
 	d.control.send(peer, tagHello, h.encode())
-	return s
+	return s, nil
 }
 
 // unmade is the session with a peer for which this rank can make no queue pair. It stays so, also when there is room
@@ -242,9 +282,9 @@ func (d *Device) unmade(peer int, err error) *session {
 
 // onHello takes a peer's hello.
 func (d *Device) onHello(peer int, payload []byte) {
+	s := d.attach(peer)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.attach(peer)
 	if s.state == stateFailed { // which the peer did not have to hear of while it had no session
 		d.control.send(peer, tagBroken, []byte(s.err.Error()))
 		return
@@ -327,7 +367,7 @@ func (d *Device) abort(s *session, err error, notifyPeer bool) {
 	if !open {
 		s.unopened()
 	}
-	d.lost = append(d.lost, s)
+	d.lose(s)
 	d.tellNotice()
 }
 
@@ -396,7 +436,6 @@ func (s *session) hasVoted() bool {
 func (d *Device) decided(s *session, open bool) {
 	s.state, s.everOpen = stateFailed, open
 	s.unopened()
-	d.lost = append(d.lost, s)
-	d.notices.Store(true)
-	d.wakeSleepers()
+	d.lose(s)
+	d.tellNotice()
 }

@@ -788,6 +788,9 @@ static void injected_nonsense(void)
 
 	CHECK(inject(d->ctx, "nonsense") == EINVAL && inject(d->ctx, "") == EINVAL && inject(d->ctx, "qp_fatal:") == EINVAL &&
 	      inject(d->ctx, "qp_fatal:x") == EINVAL, "nonsense is accepted");
+	CHECK(inject(d->ctx, "hold_registrations") == EINVAL && inject(d->ctx, "hold_registrations:0") == EINVAL &&
+	      inject(d->ctx, "hold_destructions:1") == EINVAL && inject(d->ctx, "release_registrations:1") == EINVAL &&
+	      inject(d->ctx, "release_all") == EINVAL, "calls that there are not are slow");
 	CHECK(inject(d->ctx, "qp_fatal:123456") == ENOENT, "a queue pair that there is not");
 	no_event(d->ctx, 0.005);
 	dev_close(d);
