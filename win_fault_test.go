@@ -102,6 +102,9 @@ func (f *frozen) Failed(int32, error) {}
 // Returned implements pml.Handler.
 func (f *frozen) Returned() {}
 
+// Locks implements pml.Handler.
+func (f *frozen) Locks() []int32 { return nil }
+
 const tagFreeze = 77
 
 // freezes lets freeze stop the engine of this rank, once. The rank makes no call before that is over.
