@@ -472,18 +472,27 @@ func TestCreationsThatDoNotMatch(t *testing.T) {
 					if n == 2 {
 						overlapping = ok(w.Group().Incl(1, 0))
 					}
-					for _, calls := range [][2]call{
-						{w.Dup, func() (*Comm, error) { return w.Split(1, 1) }},
-						{func() (*Comm, error) { return w.Split(0, 0) }, func() (*Comm, error) { return w.Split(-9, 0) }},
-						{func() (*Comm, error) { return w.Create(group) }, func() (*Comm, error) { return w.Create(nil) }},
-						{func() (*Comm, error) { return w.SplitShared(0) }, func() (*Comm, error) { return w.Split(0, 0) }},
+					for _, calls := range []struct {
+						all, odd call
+						own      string // the mistake of the odd one, which that hears without its rank
+					}{
+						{w.Dup, func() (*Comm, error) { return w.Split(1, 1) }, ""},
+						{func() (*Comm, error) { return w.Split(0, 0) }, func() (*Comm, error) { return w.Split(-9, 0) },
+							"mpi: Split: the color is -9; "},
+						{func() (*Comm, error) { return w.Create(group) }, func() (*Comm, error) { return w.Create(nil) },
+							"mpi: Create: the group is nil; "},
+						{func() (*Comm, error) { return w.SplitShared(0) }, func() (*Comm, error) { return w.Split(0, 0) }, ""},
 					} {
-						made := calls[0]
+						made := calls.all
 						if me {
-							made = calls[1]
+							made = calls.odd
 						}
 						c, err := made()
 						check(c == nil && err != nil, "it goes well")
+						if me && calls.own != "" {
+							check(strings.HasPrefix(err.Error(), calls.own), "%v", err)
+							continue
+						}
 						check(strings.Contains(err.Error(), fmt.Sprintf("rank %d", odd)) || odd == 0 || n > 2,
 							"%v does not name rank %d", err, odd)
 					}
@@ -500,6 +509,40 @@ func TestCreationsThatDoNotMatch(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// A mistake in a call that makes a communicator or a window is the error of the rank that makes it. The other ranks
+// hear whose it is, and where all make it each hears its own.
+func TestMistakesInCreations(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(3, func(w *Comm) {
+			for _, c := range []struct {
+				text string
+				call func(n int) error
+			}{
+				{"WinAlloc: -9 elements were asked for; ", func(n int) error { return second(WinAlloc[int](w, n)) }},
+				{"WinShared: -9 elements were asked for; ", func(n int) error { return second(WinShared[int](w, n)) }},
+				{"Split: the color is -9; ", func(n int) error { return second(w.Split(n, 0)) }},
+				{"Cart: ", func(n int) error { return second(w.Cart([]int{n}, []bool{false}, false)) }},
+			} {
+				for wrong := range w.Size() + 1 { // this rank; the last time all
+					n := 1
+					if mistaken := wrong == w.Rank() || wrong == w.Size(); mistaken {
+						n = -9
+					}
+					err := c.call(n)
+					check(err != nil, "%s: it goes well", c.text)
+					name, mistake, _ := strings.Cut(c.text, " ")
+					if n == 1 {
+						mistake = fmt.Sprintf("rank %d: %s", wrong, mistake)
+					}
+					check(strings.HasPrefix(err.Error(), "mpi: "+name+" "+mistake) &&
+						(n == 1 || !strings.Contains(err.Error(), "rank 0")), "%d is wrong: %v", wrong, err)
+				}
+			}
+			must(Barrier(w))
+		})
 	})
 }
 

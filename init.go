@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -194,7 +192,8 @@ func abort(code int, why string) {
 // or body panics, Main aborts the whole job with exit code 1. gorun then prints the error with rank and host as its
 // last line; it does not print an error that is a consequence of another rank's end. Without gorun, Main prints the
 // error with the rank. body's context ends on SIGINT and SIGTERM; calls of world do not end with it, and calls of
-// world.WithContext(ctx) do.
+// world.WithContext(ctx) do. Without a launcher, a second signal ends the process at once, and the first one ends a
+// process that waits for itself: Main prints in which call.
 func Main(body func(ctx context.Context, world *Comm) error) {
 	process.inMain.Store(true)
 	world, err := Init()
@@ -202,7 +201,7 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	ctx, stop := signalContext()
+	ctx, stop := signalContext(process.member.Load(), world.group.Numbers.Describe)
 	err = protect(func() error { return body(ctx, world) })
 	stop()
 	if err == nil {
@@ -242,21 +241,6 @@ func hear(e *pml.Engine, err error) {
 			m.PeerFailed()
 		})
 	}
-}
-
-// signalContext returns a context that ends on the signals that end a program.
-func signalContext() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), endSignals()...)
-}
-
-// endSignals are SIGINT and SIGTERM, except for a SIGINT that was ignored at the start, as for a background job of a
-// script: to ask for it would undo that.
-func endSignals() []os.Signal {
-	signals := []os.Signal{syscall.SIGTERM}
-	if !signal.Ignored(os.Interrupt) {
-		signals = append(signals, os.Interrupt)
-	}
-	return signals
 }
 
 // protect turns a panic into an error with its stack.

@@ -50,9 +50,7 @@ func (p *cpuProfile) onSignal(signals chan os.Signal) {
 	if process.inMain.Load() {
 		return
 	}
-	if self, err := os.FindProcess(os.Getpid()); err == nil {
-		self.Signal(s)
-	}
+	sendSelf(s)
 }
 
 // stop writes the profile. It takes up to 0.2 s, as long as the runtime collects samples.

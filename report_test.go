@@ -3,10 +3,12 @@ package mpi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/report"
 )
@@ -164,4 +166,89 @@ func TestReportOfMain(t *testing.T) {
 	if out := reexec(t, "report", "GORUN_REPORT=/dev/null/x"); !strings.Contains(out, "no report in /dev/null/x") {
 		t.Errorf("it says %q", out)
 	}
+}
+
+// The times of a report are the ranks' own: of calls, of waiting in them and of computing.
+func TestTimesOfReport(t *testing.T) {
+	var off []string
+	for range 20 { // a rank that loses its processor between the looks at two clocks has two times
+		if off = timesOff(t, 300*time.Millisecond); len(off) == 0 {
+			return
+		}
+	}
+	t.Error(strings.Join(off, "\n"))
+}
+
+// timesOff has ranks wait for others that come late by so much, and measure that. It returns the times of the report
+// that differ by more than a twentieth.
+func timesOff(t *testing.T, late time.Duration) (off []string) {
+	t.Helper()
+	const n = 3
+	dir := t.TempDir()
+	var all [n]time.Duration
+	var took [n]map[string]time.Duration // by call
+	var began [n]map[string]time.Time
+	overLoop(t)(n, func(w *Comm) {
+		me, buf, begin := w.Rank(), []byte{0}, time.Now()
+		took[me], began[me] = map[string]time.Duration{}, map[string]time.Time{}
+		call := func(name string, f func() error) {
+			at := time.Now()
+			must(f())
+			took[me][name], began[me][name] = time.Since(at), at
+		}
+		switch me {
+		case 0:
+			call("Recv", func() error { return second(Recv(w, buf, 1, 1)) })
+			time.Sleep(late)
+			call("Recv again", func() error { return second(Recv(w, buf, 1, 2)) })
+		case 1:
+			time.Sleep(late)
+			call("Send", func() error { return Send(w, buf, 0, 1) })
+			call("Ssend", func() error { return Ssend(w, buf, 0, 2) })
+		case 2:
+			time.Sleep(3 * late)
+		}
+		call("Barrier", func() error { return Barrier(w) })
+		all[me] = time.Since(begin)
+	}, WithEnviron([]string{"GORUN_REPORT=" + dir}), onHosts(func(rank int) int { return rank / 2 }))
+	r := readReport(t, dir)
+	compare := func(what string, got int64, want time.Duration) {
+		if d := time.Duration(got) - want; d.Abs() > want/20 {
+			off = append(off, fmt.Sprintf("%s: %v in the report, %v as the ranks say", what, time.Duration(got), want))
+		}
+	}
+	for rank, row := range r.Ranks {
+		var calls time.Duration
+		for _, d := range took[rank] {
+			calls += d
+		}
+		compare(fmt.Sprintf("rank %d computes", rank), row.Computing, all[rank]-calls)
+		if rank != 2 { // which waits for no rank
+			compare(fmt.Sprintf("rank %d is in calls", rank), row.InCalls, calls)
+		}
+	}
+	times, waits := map[string]int64{}, map[[2]int]int64{}
+	for _, s := range r.Sites {
+		times[s.Op] += s.Time
+	}
+	for _, w := range r.Waits {
+		waits[[2]int{w.Rank, w.For}] += w.Time
+	}
+	compare("Recv", times["Recv"], took[0]["Recv"]+took[0]["Recv again"])
+	compare("Ssend", times["Ssend"], took[1]["Ssend"])
+	compare("Barrier", times["Barrier"], took[0]["Barrier"]+took[1]["Barrier"]+took[2]["Barrier"])
+	sums := map[int]time.Duration{}
+	for pair, want := range map[[2]int]time.Duration{
+		{0, 1}: began[1]["Send"].Sub(began[0]["Recv"]),
+		{1, 0}: began[0]["Recv again"].Sub(began[1]["Ssend"]),
+		{0, 2}: began[2]["Barrier"].Sub(began[0]["Barrier"]),
+		{1, 2}: began[2]["Barrier"].Sub(began[1]["Barrier"]),
+	} {
+		sums[pair[0]] += want
+		compare(fmt.Sprintf("rank %d waits for %d", pair[0], pair[1]), waits[pair], want)
+	}
+	for rank, want := range sums {
+		compare(fmt.Sprintf("rank %d waits", rank), r.Ranks[rank].Waiting, want)
+	}
+	return off
 }

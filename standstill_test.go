@@ -115,6 +115,58 @@ func TestNoRankCanMove(t *testing.T) {
 			_, err := Recv(w, buf(8), 1-w.Rank(), 0)
 			return err
 		}, []string{"rank 0: Recv from 1, ", "rank 2: has returned"}},
+		{"Lock of what another rank has locked", 3, func(w *Comm) error {
+			win := ok(WinAlloc[int64](w, 1))
+			if w.Rank() == 2 {
+				must(win.Lock(1, Exclusive))
+			}
+			must(Barrier(w))
+			if w.Rank() == 0 {
+				return win.Lock(1, Shared)
+			}
+			return second(Recv(w, buf(8), 0, 9))
+		}, []string{"rank 0: Win.Lock of 1, world.win1, held by 2, ", "ranks 1, 2: Recv from 0, tag 9, ",
+			"0 waits for 2 waits for 0"}},
+		{"Lock behind LockAll, and LockAll behind Lock", 3, func(w *Comm) error {
+			free, locked := ok(WinAlloc[int64](w, 1)), ok(WinAlloc[int64](w, 1))
+			switch w.Rank() {
+			case 1:
+				must(free.LockAll())
+			case 2:
+				must(locked.Lock(0, Exclusive))
+				must(locked.Lock(2, Exclusive))
+			}
+			must(Barrier(w))
+			switch w.Rank() {
+			case 0:
+				return free.Lock(2, Exclusive)
+			case 1:
+				return locked.LockAll()
+			}
+			return second(Recv(w, buf(8), 0, 9))
+		}, []string{"rank 0: Win.Lock of 2, world.win1, held by 1, ",
+			"rank 1: Win.LockAll of 0, world.win2, held by 2, ", "0 waits for 1 waits for 2 waits for 0"}},
+		{"Lock next to LockAll of other ranks", 4, func(w *Comm) error {
+			win := ok(WinAlloc[int64](ok(w.Split(w.Rank()/2, 0)), 1)) // both windows have one number
+			switch w.Rank() {
+			case 0:
+				must(win.LockAll())
+			case 2:
+				must(win.Lock(0, Exclusive))
+			}
+			must(Barrier(w))
+			if w.Rank() == 3 {
+				return win.Lock(0, Exclusive)
+			}
+			return second(Recv(w, buf(8), 3, 9))
+		}, []string{"rank 3: Win.Lock of 2, world.split1.win1, held by 2, "}},
+		{"Fence", 3, func(w *Comm) error {
+			win := ok(WinAlloc[int64](w, 1))
+			if w.Rank() == 1 {
+				return second(Recv(w, buf(8), 0, 9))
+			}
+			return win.Fence()
+		}, []string{"Win.Fence on world.win1: waits for 1", "rank 1: Recv from 0, tag 9, "}},
 		{"goroutines of a rank", 2, func(w *Comm) error {
 			if w.Rank() == 0 {
 				_, err := Recv(w, buf(8), 1, 0)

@@ -102,6 +102,9 @@ func (f *frozen) Failed(int32, error) {}
 // Returned implements pml.Handler.
 func (f *frozen) Returned() {}
 
+// Locks implements pml.Handler.
+func (f *frozen) Locks() []int32 { return nil }
+
 const tagFreeze = 77
 
 // freezes lets freeze stop the engine of this rank, once. The rank makes no call before that is over.
@@ -850,9 +853,9 @@ func TestWindowErrors(t *testing.T) {
 				class error
 				text  string
 			}{
-				{-1, ErrCount, "rank 0: -1 elements were asked for; a rank has 0 or more"},
+				{-1, ErrCount, "-1 elements were asked for; a rank has 0 or more"},
 				{1 << 60, ErrCount,
-					"rank 0: 1152921504606846976 elements of 8 bytes were asked for; a rank has at most 2^62 bytes"},
+					"1152921504606846976 elements of 8 bytes were asked for; a rank has at most 2^62 bytes"},
 				{1 << 45, ErrNoMemory, "rank 0 asks for 35184372088832 elements of 8 bytes, and the ranks of a " +
 					"host can have 1099511627776 bytes together; ask for fewer elements"},
 			} {
@@ -862,7 +865,7 @@ func TestWindowErrors(t *testing.T) {
 			}
 			_, err := WinAlloc[*int](w, 1)
 			is(err, ErrType)
-			same(err.Error(), "mpi: WinAlloc: rank 0: *int holds a pointer and means nothing to another process; use "+
+			same(err.Error(), "mpi: WinAlloc: *int holds a pointer and means nothing to another process; use "+
 				"numbers, or arrays and structs of them")
 			sayOutside(w)
 		})

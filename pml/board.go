@@ -24,10 +24,7 @@ type Board struct {
 	least  uint64
 	from   []int32 // see AwaitFrom; nil: the member that has the line
 	cookie uint64
-
-	// Holds reports whether other members may wait for what this rank would still do if it called on. It is called with
-	// the engine's lock when the rank has returned; nil: they do not.
-	Holds func() bool
+	locks  func() []int32 // Handler.Locks of locks that are words of the board; nil: there are none
 
 	// For calls by messages, which have a context number of their own.
 	ctx      uint32
@@ -321,6 +318,13 @@ func (s *boards) cancel(e *Engine, r *Request, why error) {
 func (b *Board) Watch(ctx uint32, mismatch func(at bool) (i int, why []byte, err error)) {
 	b.e.lock()
 	b.ctx, b.mismatch = ctx, mismatch
+	b.e.unlock()
+}
+
+// HasLocks says that words of the board are the locks of a window, whose messages have that context.
+func (b *Board) HasLocks(ctx uint32, locks func() []int32) {
+	b.e.lock()
+	b.ctx, b.locks = ctx, locks
 	b.e.unlock()
 }
 

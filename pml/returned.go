@@ -214,9 +214,11 @@ func (b *Board) raisers() []int32 {
 	if b.from != nil {
 		return b.from
 	}
-	owner := b.line * len(b.members) / len(b.Lines)
-	return b.members[owner:][:1]
+	return b.owner()
 }
+
+// owner is the rank of the world that has the line with the word.
+func (b *Board) owner() []int32 { return b.members[b.line*len(b.members)/len(b.Lines):][:1] }
 
 // whyReturned is what a board is told of a member that has returned while others wait for it.
 const whyReturned = "it has returned"
@@ -224,7 +226,7 @@ const whyReturned = "it has returned"
 // leave is called when this rank makes no call any more: a member that waits for one would wait for ever.
 func (s *boards) leave(e *Engine) {
 	for _, b := range s.all {
-		if b.Holds != nil && b.Holds() {
+		if b.locks != nil && len(b.locks()) > 0 { // members may wait for what this rank would do if it called on
 			me := int32(e.cfg.Rank)
 			b.Fail(slices.Index(b.members, me), []byte(whyReturned))
 			b.end(&PeerError{int(me), ErrReturned})

@@ -21,6 +21,7 @@ type Snapshot struct {
 	Taken    uint64 // messages that have come
 	Sleepers []Sleeper
 	Unasked  []Unasked // in the order of their arrival, of all contexts
+	Held     []Held
 }
 
 // Sleeper is a caller that sleeps.
@@ -36,6 +37,12 @@ type Sleeper struct {
 type Unasked struct {
 	Ctx         uint32
 	Source, Tag int32
+}
+
+// Held are locks of a window that this rank has.
+type Held struct {
+	Ctx   uint32  // of the window's messages
+	Ranks []int32 // see Handler.Locks
 }
 
 // parks says since when a caller has slept, again and again, while no operation of its rank has completed.
@@ -91,7 +98,22 @@ func (e *Engine) snapshot() *Snapshot {
 	for _, m := range e.links.table.Messages(mostUnasked) {
 		s.Unasked = append(s.Unasked, Unasked{m.Ctx, m.Source, m.Tag})
 	}
+	for _, b := range e.boards.all {
+		if b.locks != nil {
+			s.holds(b.ctx, b.locks())
+		}
+	}
+	for _, w := range e.windows.open {
+		s.holds(w.ctx, w.handle.Locks())
+	}
 	return s
+}
+
+// holds adds the locks of a window.
+func (s *Snapshot) holds(ctx uint32, ranks []int32) {
+	if len(ranks) > 0 {
+		s.Held = append(s.Held, Held{ctx, ranks})
+	}
 }
 
 // note adds what r waits for to the sleeper whose mark it has, if it has one.
@@ -129,7 +151,8 @@ func (r *Request) holder() *Request {
 
 // awaits is what r waits for, from a rank or of it.
 func (r *Request) awaits(what AwaitedKind, rank int32) Awaited {
-	return Awaited{what, rank, r.recv.Ctx, r.recv.Tag, int64(r.buf.Len), r.extra && r.rounds != nil}
+	return Awaited{What: what, Rank: rank, Ctx: r.recv.Ctx, Tag: r.recv.Tag, Bytes: int64(r.buf.Len),
+		InRound: r.extra && r.rounds != nil}
 }
 
 // awaitedBy is what the requests of this rank wait for.
@@ -195,7 +218,7 @@ func (l *linkPath) awaitedBy() iter.Seq2[Awaited, *Request] {
 				by = []int32{AnySource}
 			}
 			for _, rank := range by {
-				if !yield(Awaited{What: AwaitsWord, Rank: rank, Ctx: b.ctx}, b.r) {
+				if !yield(Awaited{What: AwaitsWord, Rank: rank, Ctx: b.ctx, Owner: b.owner()[0]}, b.r) {
 					return
 				}
 			}

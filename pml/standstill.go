@@ -13,6 +13,7 @@ type Awaited struct {
 	Tag     int32
 	Bytes   int64 // of the message, or of the room for it
 	InRound bool  // of an operation of several rounds
+	Owner   int32 // of AwaitsWord, where any rank may raise it: the rank that has the line
 }
 
 // AwaitedKind says what a rank could do that would end a wait.

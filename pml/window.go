@@ -33,6 +33,7 @@ type Handler interface {
 	Handle(source int32, msg []byte) (again bool)
 	Failed(rank int32, err error) // a rank of the world has failed, or this engine has been closed
 	Returned()                    // this rank makes no call any more
+	Locks() []int32               // the ranks of the world of which this rank has the lock
 }
 
 // Follower hears that a message of Window.Send or Window.Recv is over, as Handler does.

@@ -17,6 +17,7 @@ type lender struct{}
 func (lender) Handle(int32, []byte) bool { return false }
 func (lender) Failed(int32, error)       {}
 func (lender) Returned()                 {}
+func (lender) Locks() []int32            { return nil }
 
 // lend has a rank lend memory to another one. It returns what that is told.
 func (n *testNet) lend(rank, to int, mem []byte) (w *Window, got Lent) {

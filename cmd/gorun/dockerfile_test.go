@@ -19,13 +19,10 @@ import (
 // instruction is a line of a Dockerfile.
 type instruction struct{ name, rest string }
 
-func dockerfile(t *testing.T, root string) (all []instruction) {
+func dockerfile(t *testing.T) (all []instruction) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
+	text, _ := proc.CheckoutText(t, "Dockerfile")
+	for line := range strings.Lines(text) {
 		if name, rest, _ := strings.Cut(strings.TrimSpace(line), " "); name != "" && name[0] != '#' {
 			all = append(all, instruction{name, rest})
 		}
@@ -38,23 +35,12 @@ func dockerfile(t *testing.T, root string) (all []instruction) {
 // not run.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
-	mod, err := proc.CheckoutFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := filepath.Dir(mod)
-	text, err := os.ReadFile(mod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wanted := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(text))[1]
-	ignored, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	mod, root := proc.CheckoutText(t, "go.mod")
+	wanted := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)[1]
+	ignored, _ := proc.CheckoutText(t, ".dockerignore")
 	var env []string
 	var build, made, installed, entry, user string
-	for _, i := range dockerfile(t, root) {
+	for _, i := range dockerfile(t) {
 		words := strings.Fields(i.rest)
 		switch i.name {
 		case "FROM":
@@ -70,7 +56,7 @@ func TestDockerfile(t *testing.T) {
 				if _, err := os.Stat(filepath.Join(root, file)); err != nil {
 					t.Error(err)
 				}
-				if slices.Contains(strings.Fields(string(ignored)), file) {
+				if slices.Contains(strings.Fields(ignored), file) {
 					t.Errorf("%s is copied, and .dockerignore leaves it out", file)
 				}
 			}

@@ -18,11 +18,8 @@ import (
 // Each command line of gorun in a document has flags that gorun has, with values that it takes, at places where it
 // takes them. Names in capitals stand for values: N, TIME, [flags].
 func TestGorunInDocuments(t *testing.T) {
-	mod, err := proc.CheckoutFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, count := filepath.Dir(mod), map[string]int{}
+	_, root := proc.CheckoutText(t, "go.mod")
+	count := map[string]int{}
 	var pages []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "benchmarks/*.md", "softdevices/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -186,19 +183,12 @@ func jobLine(known *pflag.FlagSet, args []string) error {
 // and without a C compiler, nothing is built for the race detector; with -short, nothing for a debugger or by go tool.
 func TestCookbookLines(t *testing.T) {
 	t.Parallel()
-	file, err := proc.CheckoutFile("docs/cookbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := moduleOfCookbook(t, string(page), filepath.Dir(filepath.Dir(file)))
+	page, root := proc.CheckoutText(t, "docs/cookbook.md")
+	dir := moduleOfCookbook(t, page, root)
 	path := filepath.Dir(proc.Gorun(t)) + ":" + os.Getenv("PATH")
 	_, noC := exec.LookPath("gcc")
 	ran := 0
-	for _, line := range linesOfCookbook(string(page)) {
+	for _, line := range linesOfCookbook(page) {
 		raced := strings.Contains(line, " -race ")
 		cgo := "CGO_ENABLED=0"
 		switch {

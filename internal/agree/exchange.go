@@ -106,12 +106,14 @@ var refused = []error{mpierr.ErrAborted, mpierr.ErrPeerFailed, mpierr.ErrRevoked
 	mpierr.ErrCount, mpierr.ErrDims, mpierr.ErrTopology, mpierr.ErrTag, mpierr.ErrRoot, mpierr.ErrType, mpierr.ErrOp,
 	mpierr.ErrBuffer}
 
-// Refuse is the veto of a rank whose caller has made a mistake, or nil.
+// Refuse is the veto of a rank whose caller has made a mistake, or nil. That caller gets err, and the other ranks hear
+// whose mistake it is. Where several ranks have made mistakes, each caller gets its own.
 func (m *Exchange) Refuse(err *mpierr.Error) *Veto {
 	if err == nil {
 		return nil
 	}
-	return &Veto{Class: err.Class, Text: fmt.Sprintf("rank %d: %v", m.Name(m.Me), err.Err)}
+	return &Veto{Class: err.Class, Text: fmt.Sprintf("rank %d: %v", m.Name(m.Me), err.Err),
+		Cause: mpierr.On(err, m.Group.Name())}
 }
 
 // Met is the veto of a rank that cannot reach another one.

@@ -214,16 +214,9 @@ func (c *cluster) allocated(t *testing.T) {
 
 // onThePage runs the commands of the page about launching in its part on Slurm.
 func (c *cluster) onThePage(t *testing.T) {
-	file, err := proc.CheckoutFile("docs/launching.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page, root := proc.CheckoutText(t, "docs/launching.md")
 	found := 0
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(page) {
 		command, ok := strings.CutPrefix(line, "    salloc ")
 		if !ok {
 			continue
@@ -233,7 +226,7 @@ func (c *cluster) onThePage(t *testing.T) {
 		words := strings.Fields(command)
 		words[slices.Index(words, "gorun")] = proc.Gorun(t)
 		cmd := exec.Command("salloc", append([]string{"-Q"}, words...)...)
-		cmd.Env, cmd.Dir = append(os.Environ(), c.conf), filepath.Dir(filepath.Dir(file))
+		cmd.Env, cmd.Dir = append(os.Environ(), c.conf), root
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) == 0 {
 			t.Errorf("%s: %v\n%s", command, err, out)
 		}

@@ -77,6 +77,23 @@ func init() {
 		}
 		return nil
 	})
+	role("waits lock", func(_ context.Context, w *mpi.Comm) error {
+		win, err := mpi.WinAlloc[int64](w, 1)
+		if err == nil && w.Rank() == 2 {
+			err = win.Lock(1, mpi.Exclusive)
+		}
+		if err == nil {
+			err = mpi.Barrier(w)
+		}
+		if err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			return win.Lock(1, mpi.Shared)
+		}
+		_, err = mpi.Recv(w, b, 0, 9)
+		return err
+	})
 	role("waits returned", func(_ context.Context, w *mpi.Comm) error {
 		if w.Rank() == 1 {
 			return nil
@@ -158,6 +175,9 @@ func jobsThatStand(t *testing.T, over string, env ...string) {
 			`^  rank 2: Recv from 0, tag 9, 8 B, world, for .*, at `, `^  0 waits for 2 waits for 0$`}},
 		{"waits tag", 2, []string{`^  rank 1: Recv from 0, tag 6, 8 B, world, for `,
 			`^  rank 1 has 3 messages from 0, tags 5, 7, world: did the receive ask for tag 6\?$`}},
+		{"waits lock", 3, []string{
+			`^  rank 0: Win\.Lock of 1, world\.win1, held by 2, for .*, at waits_linux_test\.go:\d+$`,
+			`^  ranks 1, 2: Recv from 0, tag 9, `, `^  0 waits for 2 waits for 0$`}},
 		{"waits returned", 2, []string{
 			`^  rank 0: Recv from any rank, tag 0, 8 B, world, for `,
 			`^  rank 1: Finalize, for .*, at job_linux_test\.go:\d+$`}},

@@ -425,6 +425,9 @@ func (m *Member) Answer(answer func(level int, dump string) []byte) {
 	}()
 }
 
+// Alone reports whether this process is a world of one without a launcher.
+func (m *Member) Alone() bool { return m.client == nil }
+
 // Lost is closed when the launcher is gone, or its connection ends for another reason. nil: there is no launcher.
 func (m *Member) Lost() <-chan struct{} {
 	if m.client == nil {

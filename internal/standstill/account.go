@@ -88,7 +88,7 @@ func account(s *pml.Snapshot, own int, all []stack, names Names) (a waits.Accoun
 	for i := range left {
 		a.Calls = append(a.Calls, call("", "", &left[i], names))
 	}
-	a.Unasked = unasked(s, names)
+	a.Unasked, a.Holds = unasked(s, names), held(s)
 	if len(a.Calls) > 0 {
 		return a
 	}
@@ -119,6 +119,11 @@ func call(op, at string, by *pml.Sleeper, names Names) waits.Call {
 	for i := range by.Awaited {
 		w := &by.Awaited[i]
 		comm, calls := names(w.Ctx)
+		if rank, is := lockOf(op, w); is {
+			c.Window = w.Ctx / agree.ContextsEach
+			c.Waits = append(c.Waits, waits.Wait{Kind: waits.Lock, Peer: int(rank), Comm: comm})
+			continue
+		}
 		inCall := w.InRound || w.What == pml.AwaitsWord || w.Ctx%agree.ContextsEach != agree.CtxMessages
 		if !inCall {
 			kind := waits.Message
@@ -145,6 +150,34 @@ func call(op, at string, by *pml.Sleeper, names Names) waits.Call {
 		}
 	}
 	return c
+}
+
+// lockOf returns the rank whose lock op waits for, if it does. In memory that the ranks map, any rank may have it, and
+// raises a word. Otherwise that rank is asked, and answers.
+func lockOf(op string, w *pml.Awaited) (rank int32, is bool) {
+	switch {
+	case w.What == pml.AwaitsWord && w.Rank == pml.AnySource:
+		return w.Owner, true
+	case w.What == pml.AwaitsMessage && strings.HasPrefix(op, "Win.Lock"):
+		return w.Rank, true
+	}
+	return 0, false
+}
+
+// held are the locks that a rank has.
+func held(s *pml.Snapshot) (all []waits.Hold) {
+	for _, h := range s.Held {
+		hold := waits.Hold{Window: h.Ctx / agree.ContextsEach}
+		for _, rank := range slices.Sorted(slices.Values(h.Ranks)) {
+			if last := len(hold.Ranks) - 1; last >= 0 && hold.Ranks[last][1] == int(rank)-1 {
+				hold.Ranks[last][1]++
+				continue
+			}
+			hold.Ranks = append(hold.Ranks, [2]int{int(rank), int(rank)})
+		}
+		all = append(all, hold)
+	}
+	return all
 }
 
 // unasked are the messages of callers that no receive has asked for, by sender and communicator.

@@ -184,6 +184,7 @@ var idle = []string{
 	"/internal/pmi.(*Client).read", "/transport/shm.(*contacts).open.func1", "/transport/shm.(*link).watch",
 	"/transport/tcp.(*Device).watch", "/transport/verbs.(*controlPlane).loop", "/transport/verbs.(*Device).watch.func1",
 	"/transport/verbs.(*Device).watchDevice.func1", "/transport/verbs.(*Device).watchTails", ".watchLauncher",
+	".endAlone",
 }
 
 // isLibrarys reports whether it is of a package of the library that no user writes. A test is a user.

@@ -21,6 +21,8 @@ func TestWaiting(t *testing.T) {
 			"internal/pmi.(*Client).read(0x1)\n\t/m/client.go:1\ncreated by " + in + "internal/pmi.(*Client).start\n\t/m/c.go:2", true},
 		{"waits for the launcher's end", "goroutine 2 [chan receive]:\n" + library + ".watchLauncher(0x1)\n\t/m/init.go:1\n" +
 			"created by " + library + ".Init in goroutine 1\n\t/m/init.go:2", true},
+		{"waits for a signal", "goroutine 2 [select]:\n" + library + ".endAlone(0x1)\n\t/m/signals.go:1\n" +
+			"created by " + library + ".signalContext in goroutine 1\n\t/m/signals.go:2", true},
 		{"accepts", "goroutine 2 [IO wait]:\nnet.(*TCPListener).Accept(0x1)\n\t/n.go:1\n" + in +
 			"internal/auth.(*Acceptor).accept(0x1)\n\t/m/a.go:1\nsync.(*WaitGroup).Go.func1()\n\t/w.go:1\n" +
 			"created by sync.(*WaitGroup).Go in goroutine 1\n\t/w.go:2", true},

@@ -25,6 +25,7 @@ type Account struct {
 	Taken  uint64 `json:",omitempty"` // messages
 
 	Calls   []Call    `json:",omitempty"` // that goroutines are in
+	Holds   []Hold    `json:",omitempty"`
 	Unasked []Unasked `json:",omitempty"`
 	Note    string    `json:",omitempty"` // what a rank does that is in no call, or why a rank gives no account
 	Dump    string    `json:",omitempty"` // the file that has its goroutines, or why there is none
@@ -39,6 +40,7 @@ type Call struct {
 	Comm   string        `json:",omitempty"` // of a collective call
 	Waits  []Wait        `json:",omitempty"`
 	More   int           `json:",omitempty"` // things that it waits for and that are not in Waits
+	Window uint32        `json:",omitempty"` // the number of the window whose locks it waits for; 0: it waits for none
 }
 
 // Kind says what another rank does to end a wait.
@@ -48,6 +50,7 @@ const (
 	Message Kind = iota // it sends
 	Match               // it receives
 	Step                // it makes the same collective call, or answers
+	Lock                // nothing: the ranks that have its lock let that go
 	kinds
 )
 
@@ -57,7 +60,13 @@ type Wait struct {
 	Peer  int    // rank in the world; Any
 	Tag   int    `json:",omitempty"` // or Any; of Message and Match
 	Bytes int64  `json:",omitempty"` // of the message, or room for it; of Message and Match
-	Comm  string `json:",omitempty"` // of Message and Match
+	Comm  string `json:",omitempty"` // of Message and Match; of Lock, the window
+}
+
+// Hold are the locks of a window that a rank has.
+type Hold struct {
+	Window uint32   // its number, which a window of other ranks may have too
+	Ranks  [][2]int // of the world, whose locks they are: the first and the last one of each run
 }
 
 // Unasked are messages that have come and that no receive has asked for.
@@ -91,6 +100,8 @@ func (a Account) Encode() []byte {
 			return b
 		case len(a.Unasked) > 0:
 			a.Unasked = nil
+		case len(a.Holds) > 0:
+			a.Holds = nil
 		case len(a.Calls) > 1:
 			a.Calls = a.Calls[:1]
 		default:
@@ -111,6 +122,10 @@ func (a *Account) trim() {
 		for k := range c.Waits {
 			c.Waits[k].Comm = text(c.Waits[k].Comm)
 		}
+	}
+	a.Holds = first(a.Holds, mostCalls)
+	for i := range a.Holds {
+		a.Holds[i].Ranks = first(a.Holds[i].Ranks, mostWaits)
 	}
 	for i := range a.Unasked {
 		u := &a.Unasked[i]
@@ -151,6 +166,13 @@ func Decode(b []byte, world int) (a Account, err error) {
 		for _, w := range c.Waits {
 			if w.Kind < 0 || w.Kind >= kinds || w.Peer < Any || w.Peer >= world || w.Tag < Any || w.Bytes < 0 {
 				return Account{}, fmt.Errorf("a wait of kind %d for rank %d, tag %d, %d bytes", w.Kind, w.Peer, w.Tag, w.Bytes)
+			}
+		}
+	}
+	for _, h := range a.Holds {
+		for _, run := range h.Ranks {
+			if run[0] < 0 || run[0] > run[1] || run[1] >= world {
+				return Account{}, fmt.Errorf("locks of the ranks from %d to %d", run[0], run[1])
 			}
 		}
 	}

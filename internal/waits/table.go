@@ -34,6 +34,7 @@ func Table(all []Rank) (lines []string) {
 	groups := map[string]*group{}
 	for _, r := range all {
 		for _, e := range r.entries() {
+			e.held = e.call.heldBy(all)
 			g := groups[e.key]
 			if g == nil {
 				g = &group{}
@@ -61,6 +62,7 @@ type entry struct {
 	key  string
 	call *Call // nil: note
 	note string
+	held []int // the ranks that have the locks which the call waits for
 }
 
 func (r *Rank) entries() (all []entry) {
@@ -224,14 +226,20 @@ func (g *group) missing() []int {
 	return slices.Sorted(maps.Keys(waited))
 }
 
-// tail says for how long the ranks have waited at least, and where.
+// tail says which ranks have the lock that the ranks wait for, for how long these have waited at least, and where.
 func (g *group) tail() (t string) {
-	least := g.entry[0].call.For
+	least, held := g.entry[0].call.For, g.entry[0].held
 	for _, e := range g.entry {
 		least = min(least, e.call.For)
+		if !slices.Equal(e.held, held) {
+			held = nil // they wait for several locks
+		}
+	}
+	if len(held) > 0 {
+		t = ", held by " + ranges(held)
 	}
 	if least >= time.Second/10 {
-		t = ", for " + seconds(least)
+		t += ", for " + seconds(least)
 	}
 	if at := g.entry[0].call.At; at != "" {
 		t += ", at " + at
@@ -246,22 +254,27 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
-// String describes a wait for a message or its receive: "to 1, tag 0, 8 B, world.dup2".
+// String describes a wait for a message, its receive or a lock: "to 1, tag 0, 8 B, world.dup2".
 func (w Wait) String() string { return w.way() + " " + peer(w.Peer) + w.envelope() }
 
 func (w Wait) way() string {
-	if w.Kind == Match {
+	switch w.Kind {
+	case Match:
 		return "to"
+	case Lock:
+		return "of"
 	}
 	return "from"
 }
 
-func (w Wait) envelope() string {
-	tag := strconv.Itoa(w.Tag)
-	if w.Tag == Any {
-		tag = "any"
+func (w Wait) envelope() (s string) {
+	switch {
+	case w.Kind == Lock:
+	case w.Tag == Any:
+		s = ", tag any"
+	default:
+		s = ", tag " + strconv.Itoa(w.Tag)
 	}
-	s := ", tag " + tag
 	if w.Bytes > 0 || w.Kind == Match {
 		s += ", " + size(w.Bytes)
 	}
@@ -367,6 +380,28 @@ func Cycle(all []Rank) string {
 	return b.String() + strconv.Itoa(best[0])
 }
 
+// heldBy are the ranks that have the lock which the call waits for.
+func (c *Call) heldBy(all []Rank) (ids []int) {
+	if c == nil || len(c.Waits) != 1 || c.Waits[0].Kind != Lock {
+		return nil
+	}
+	for i := range all {
+		if all[i].has(c.Window, c.Waits[0].Peer) {
+			ids = append(ids, all[i].Rank)
+		}
+	}
+	return ids
+}
+
+// has reports whether the rank has that lock.
+func (r *Rank) has(window uint32, rank int) bool {
+	return slices.ContainsFunc(r.Holds, func(h Hold) bool {
+		return h.Window == window && slices.ContainsFunc(h.Ranks, func(run [2]int) bool {
+			return run[0] <= rank && rank <= run[1]
+		})
+	})
+}
+
 // waitedFor are the ranks that each rank waits for.
 func waitedFor(all []Rank) map[int][]int {
 	next := map[int][]int{}
@@ -375,8 +410,13 @@ func waitedFor(all []Rank) map[int][]int {
 			if c.any() && len(c.Waits) > 1 {
 				continue // one of them is enough
 			}
+			for _, rank := range c.heldBy(all) {
+				if rank != r.Rank {
+					next[r.Rank] = append(next[r.Rank], rank)
+				}
+			}
 			for _, w := range c.Waits {
-				if w.Peer >= 0 && w.Peer != r.Rank {
+				if w.Kind != Lock && w.Peer >= 0 && w.Peer != r.Rank {
 					next[r.Rank] = append(next[r.Rank], w.Peer)
 				}
 			}

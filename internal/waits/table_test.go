@@ -1,6 +1,7 @@
 package waits
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,18 @@ func TestTable(t *testing.T) {
 	tagged := ranksOf([]Call{recv(1, 6)}, nil)
 	tagged[0].Unasked = []Unasked{{1, 3, []int{5, 7}, "world"}, {1, 1, []int{6}, "rows"}}
 	tagged[1].Note = "computes, in no call of mpi, at b.go:3"
+	lockOf := func(rank int) []Call {
+		return []Call{{Op: "Win.Lock", At: "a.go:3", Window: 7, Waits: []Wait{{Kind: Lock, Peer: rank, Comm: "win"}}}}
+	}
+	locked := ranksOf(lockOf(1), []Call{recv(0, 9)}, lockOf(0))
+	locked[0].Holds = []Hold{{7, [][2]int{{0, 0}}}, {8, [][2]int{{0, 2}}}}
+	locked[2].Holds = []Hold{{7, [][2]int{{1, 1}, {3, 3}}}}
+	shared := ranksOf(lockOf(1), lockOf(1), nil, nil, nil)
+	for i := range shared[2:] {
+		shared[2+i].Note = "computes"
+		shared[2+i].Holds = []Hold{{7, [][2]int{{0, 4}}}}
+	}
+	shared[4].Holds[0].Window = 8
 	for name, c := range map[string]struct {
 		ranks []Rank
 		want  string
@@ -56,6 +69,14 @@ rank 2: Recv from 0, tag 9, 8 B, world, at a.go:1
 		"a wrong tag": {tagged, `rank 0: Recv from 1, tag 6, 8 B, world, at a.go:1
 rank 1: computes, in no call of mpi, at b.go:3
 rank 0 has 3 messages from 1, tags 5, 7, world: did the receive ask for tag 6?`},
+		"locks": {locked, `rank 0: Win.Lock of 1, win, held by 2, at a.go:3
+rank 2: Win.Lock of 0, win, held by 0, at a.go:3
+rank 1: Recv from 0, tag 9, 8 B, world, at a.go:1
+0 waits for 2 waits for 0`},
+		"a lock that several have": {shared, `ranks 0, 1: Win.Lock of 1, win, held by 2, 3, at a.go:3
+ranks 2-4: computes`},
+		"locks of many": {ranksOf(lockOf(1), lockOf(2), lockOf(3), lockOf(0)),
+			"ranks 0-3: Win.Lock, each of another rank (rank 0 of 1, rank 1 of 2, ...), win, at a.go:3"},
 		"a set": {ranksOf([]Call{{Op: "WaitAny", Waits: []Wait{{Message, 1, Any, 0, "w"}, {Message, Any, 2, 0, "w"},
 			{Match, 1, 2, 0, "w"}, {Match, 1, 3, 0, "w"}}}}, []Call{recv(0, 1)}),
 			`rank 0: WaitAny: from 1, tag any, w; from any rank, tag 2, w; to 1, tag 2, 0 B, w; 1 more
@@ -109,6 +130,7 @@ func TestHostileAccounts(t *testing.T) {
 	for _, bad := range []string{"", "null garbage", `{"Calls":[{"Waits":[{"Peer":4}]}]}`,
 		`{"Calls":[{"Waits":[{"Peer":-2}]}]}`, `{"Calls":[{"For":-1}]}`, `{"Calls":[{"Waits":[{"Kind":9}]}]}`,
 		`{"Unasked":[{"From":7,"Count":1}]}`, `{"Unasked":[{"From":0,"Count":0}]}`, `{"Calls":[{"More":-1}]}`,
+		`{"Holds":[{"Ranks":[[0,4]]}]}`, `{"Holds":[{"Ranks":[[-1,0]]}]}`, `{"Holds":[{"Ranks":[[2,1]]}]}`,
 		`{"Note":"` + strings.Repeat("x", Most) + `"}`} {
 		if a, err := Decode([]byte(bad), 4); err == nil {
 			t.Errorf("%.40q was taken for %+v", bad, a)
@@ -125,6 +147,7 @@ func TestHostileAccounts(t *testing.T) {
 			c.Waits = append(c.Waits, Wait{Message, rank, 1 << 30, 1 << 60, strings.Repeat("c", 500)})
 		}
 		long.Calls = append(long.Calls, c)
+		long.Holds = append(long.Holds, Hold{1 << 30, make([][2]int, 900)})
 		long.Unasked = append(long.Unasked, Unasked{3, 5, make([]int, 900), strings.Repeat("c", 500)})
 	}
 	b := long.Encode()
@@ -133,6 +156,15 @@ func TestHostileAccounts(t *testing.T) {
 	}
 	if _, err := Decode(b, 200); err != nil {
 		t.Error(err)
+	}
+	locked := Account{Holds: long.Holds}
+	if a, err := Decode(locked.Encode(), 200); err != nil || len(a.Holds) != mostCalls ||
+		len(a.Holds[0].Ranks) != mostWaits {
+		t.Errorf("%+v, %v", a.Holds, err)
+	}
+	locked.Calls = slices.Repeat([]Call{in("Allreduce", 1, make([]int, mostWaits)...)}, mostCalls)
+	if a, err := Decode(locked.Encode(), 200); err != nil || len(a.Calls) != mostCalls || a.Holds != nil {
+		t.Errorf("%d calls and the locks of %d windows, %v", len(a.Calls), len(a.Holds), err)
 	}
 }
 

@@ -393,7 +393,7 @@ func (w *Window) isHeldBack() bool {
 func (w *Window) standBack(ctx context.Context) {
 	began := time.Now()
 	for wait := time.Microsecond; w.isHeldBack() && time.Since(began) < standsBack; wait *= 2 {
-		if w.holdsLocks() || ctx != nil && ctx.Err() != nil {
+		if len(w.locks()) > 0 || ctx != nil && ctx.Err() != nil {
 			return
 		}
 		time.Sleep(wait)

@@ -64,8 +64,8 @@ func Make(m *agree.Exchange, g *coll.Group, s Spec) (*Window, *agree.Veto) {
 		for rank := range g.Size {
 			w.parts = append(w.parts, w.near[rank])
 		}
-		w.board.Holds = w.holdsLocks
 		w.short.Store(shortNone)
+		w.board.HasLocks(w.messages(), w.lockedRanks)
 	}
 	if w.findGuards(); w.accel != nil {
 		clear(w.near) // this rank is asked too

@@ -329,18 +329,8 @@ func (s *served) Returned() {
 	}
 }
 
-// locks are the ranks of which this one has the lock.
-func (w *Window) locks() []int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := w.epochs.Locked()
-	for rank, r := range w.far {
-		if r.locked {
-			all = append(all, rank)
-		}
-	}
-	return all
-}
+// Locks implements pml.Handler.
+func (s *served) Locks() []int32 { return s.w.lockedRanks() }
 
 // answer sends an answer. If it is Done, it has so many bytes of elements, which are in out behind it.
 func (s *served) answer(to, slot int32, a rma.Answer, elements int) {

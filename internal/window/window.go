@@ -155,12 +155,38 @@ func set(b *atomic.Bool, to bool) {
 	}
 }
 
-// holdsLocks reports whether this rank has a lock.
-func (w *Window) holdsLocks() bool {
+// locks are the ranks of which this one has the lock.
+func (w *Window) locks() (all []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.takeOver()
-	return w.epochs.LockedAll() || len(w.epochs.Locked()) > 0
+	switch s := w.short.Load(); {
+	case s == shortNone:
+		return nil
+	case s != 0:
+		return []int{int(s>>shortRank) - 1}
+	case w.mapped && w.epochs.LockedAll():
+		for rank := range w.parts {
+			all = append(all, rank)
+		}
+		return all
+	}
+	all = w.epochs.Locked()
+	for rank, r := range w.far {
+		if r.locked {
+			all = append(all, rank)
+		}
+	}
+	return all
+}
+
+// lockedRanks is pml.Handler's Locks.
+func (w *Window) lockedRanks() []int32 {
+	has := w.locks()
+	all := make([]int32, len(has))
+	for i, rank := range has {
+		all[i] = int32(w.group.ToWorld(rank))
+	}
+	return all
 }
 
 // usable reports why a call with that rank cannot be made, and has the epochs be what they are. mu is held.

@@ -2,8 +2,10 @@ package proc
 
 import (
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -39,6 +41,10 @@ func TestList(t *testing.T) {
 func TestCheckoutFile(t *testing.T) {
 	if file, err := CheckoutFile("internal/testkit/proc/list_test.go"); err != nil {
 		t.Error(file, err)
+	}
+	text, root := CheckoutText(t, "internal/testkit/proc/list_test.go")
+	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil || !strings.HasPrefix(text, "package proc\n") {
+		t.Errorf("%v, the text is %.20q", err, text)
 	}
 	if file, err := CheckoutFile("internal/absent"); err == nil {
 		t.Error(file, "is there")

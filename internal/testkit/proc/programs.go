@@ -120,6 +120,20 @@ func CheckoutFile(name string) (string, error) {
 	}
 }
 
+// CheckoutText returns the text of such a file, and the folder of the checkout.
+func CheckoutText(tb testing.TB, name string) (text, root string) {
+	tb.Helper()
+	file, err := CheckoutFile(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	body, err := os.ReadFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(body), strings.TrimSuffix(file, string(filepath.Separator)+filepath.FromSlash(name))
+}
+
 // RequireProgram returns the path of a program that the Debian package pkg has, for example mpiexec.hydra of mpich; pkg
 // may be several, separated by blanks. Without the program the test is skipped, or fails where RequirePeers names one of
 // these packages.

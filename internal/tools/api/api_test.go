@@ -16,20 +16,13 @@ import (
 // apidiff returns the program of that name, of the version that the Makefile names, and has make build it at need.
 func apidiff(t *testing.T) string {
 	t.Helper()
-	makefile, err := proc.CheckoutFile("Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(makefile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := regexp.MustCompile(`(?m)^APIDIFF\s*= (\S+)$`).FindSubmatch(text)[1]
-	path := filepath.Join(filepath.Dir(makefile), string(name))
+	makefile, root := proc.CheckoutText(t, "Makefile")
+	name := regexp.MustCompile(`(?m)^APIDIFF\s*= (\S+)$`).FindStringSubmatch(makefile)[1]
+	path := filepath.Join(root, name)
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	c := exec.Command("make", "-C", filepath.Dir(makefile), string(name))
+	c := exec.Command("make", "-C", root, name)
 	c.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "MAKE") })
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", c.Args, err, out)
@@ -41,14 +34,7 @@ func apidiff(t *testing.T) string {
 // break that accepted.txt names.
 func TestAPI(t *testing.T) {
 	tool := apidiff(t)
-	script, err := proc.CheckoutFile("scripts/api")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	script, _ := proc.CheckoutText(t, "scripts/api")
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -64,7 +50,7 @@ func TestAPI(t *testing.T) {
 		return string(out), err
 	}
 	const old = "package m\n\ntype T struct{ N int }\n\nfunc F[E any](e E) {}\n\nfunc G(n int) {}\n"
-	write("scripts/api", string(body))
+	write("scripts/api", script)
 	write("go.mod", "module example.org/m\n\ngo 1.26.0\n")
 	write("m.go", old)
 	write("gpu/gpu.go", "package gpu\n\nfunc Wait() {}\n")

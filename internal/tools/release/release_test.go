@@ -279,14 +279,7 @@ func TestStatic(t *testing.T) {
 // The bill of this project has every module of go.mod with its version, and says of each whether gorun has it. The
 // archive has the licences of those.
 func TestBill(t *testing.T) {
-	mod, err := proc.CheckoutFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(mod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mod, root := proc.CheckoutText(t, "go.mod")
 	modules, err := modulesOf(proc.Gorun(t))
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +288,7 @@ func TestBill(t *testing.T) {
 	for _, m := range modules {
 		linked[m] = true
 	}
-	r := release{root: filepath.Dir(mod), out: t.TempDir(), version: "v9.9.9", when: time.Unix(1e9, 0).UTC()}
+	r := release{root: root, out: t.TempDir(), version: "v9.9.9", when: time.Unix(1e9, 0).UTC()}
 	if err := r.bill(linked); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +308,7 @@ func TestBill(t *testing.T) {
 	for _, c := range b.Components {
 		listed[c.Name] = c
 	}
-	required := regexp.MustCompile(`(?m)^\s*(?:require )?(\S+\.\S+) (v\S+)`).FindAllStringSubmatch(string(text), -1)
+	required := regexp.MustCompile(`(?m)^\s*(?:require )?(\S+\.\S+) (v\S+)`).FindAllStringSubmatch(mod, -1)
 	for _, m := range required {
 		c, scope := listed[m[1]], map[bool]string{true: "required", false: "optional"}[linked[m[1]]]
 		if c.Version != m[2] || c.URL != "pkg:golang/"+m[1]+"@"+m[2] || c.Scope != scope {
@@ -331,7 +324,7 @@ func TestBill(t *testing.T) {
 	if !linked["github.com/spf13/cobra"] || linked["gonum.org/v1/plot"] {
 		t.Errorf("gorun has the modules %v", modules)
 	}
-	entries, err := r.entries(mod, modules)
+	entries, err := r.entries(filepath.Join(root, "go.mod"), modules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,17 +370,10 @@ func TestLicences(t *testing.T) {
 
 // The Dockerfile builds gorun with the flags of the archives.
 func TestDockerfileBuildsAlike(t *testing.T) {
-	file, err := proc.CheckoutFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text, _ := proc.CheckoutText(t, "Dockerfile")
 	f := flags("$VERSION")
 	want := fmt.Sprintf("go build %s %s -ldflags=%q ", f[0], f[1], strings.TrimPrefix(f[2], "-ldflags="))
-	if !strings.Contains(string(text), want) {
+	if !strings.Contains(text, want) {
 		t.Errorf("the Dockerfile has no %s", want)
 	}
 }
