@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 )
 
 // Plan says what goes wrong and how often. Chances are from 0 to below 1, "for" is counted in polls. The zero Plan only
@@ -30,13 +31,29 @@ type Plan struct {
 	RefusePost     float64 // a receive is not handed down: PostedFull or PostedUnmapped
 	LateBack       float64 // OffloadBack comes up to LateFor polls late
 
-	Cuts []Cut // fatal: links that break
+	Cuts  []Cut  // fatal: links that break
+	Death *Death // fatal: the end of this device; nil: it does not end
 }
 
 // Cut breaks the connection with Peer once After packets have gone either way. This device then sees Down and drops
 // what it sends; the peer's device does not notice, and needs a Cut of its own. A link that is to break has no
 // ZeroCopy, and a device with such a link no Offload: buffers would be in use by the wrapped device beyond Down.
 type Cut struct{ Peer, After int }
+
+// Death closes a device as the death of its process does, at a step that the test chooses: the peers see Down, and what
+// the rank sends later is lost. The rank itself sees Down of all that have had packets of it or sent it any, so its
+// calls end. Each device has a Death of its own. Such a device has no Offload and its links no ZeroCopy, as with a Cut;
+// it makes links.
+type Death struct {
+	left atomic.Int64 // packets until then; 0 and below: it does not come
+	came atomic.Bool
+}
+
+// After has the device die once n packets more have gone either way, n > 0. 0 spares it.
+func (d *Death) After(n int) { d.left.Store(int64(n)) }
+
+// Came reports whether the device has died.
+func (d *Death) Came() bool { return d.came.Load() }
 
 // String leaves out what is zero.
 func (p Plan) String() string {
