@@ -169,6 +169,7 @@ const kits = `
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
 	accel/acceltest               : accel
 	internal/testkit/truth        : mpi, collectives
+	internal/testkit/deaths       : mpi, internal/join, transport, transport/faulty
 	internal/e2e                  : mpi, launcher, internal/testkit/truth, internal/testkit/proc, internal/pmi,
 	                                {golang.org/x/sys}
 	internal/e2e/*                : mpi, internal/testkit/proc, {golang.org/x/sys}
@@ -178,7 +179,7 @@ const kits = `
 var forTests = []string{
 	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
 	"internal/testkit/hcakit", "internal/testkit/cudakit", "internal/testkit/softlib", "internal/testkit/truth",
-	"internal/testkit/vswitch",
+	"internal/testkit/vswitch", "internal/testkit/deaths",
 	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest", "accel/acceltest",
 }
 

@@ -240,7 +240,7 @@ func (d *Device) count(peer int) {
 	if _, known := d.met[peer]; !known {
 		d.met[peer] = true
 	}
-	if x := d.plan.Death; x != nil && !d.dead && x.left.Add(-1) == 0 {
+	if d.plan.Death.step() {
 		d.die()
 		return
 	}
@@ -267,7 +267,6 @@ func (d *Device) die() {
 			d.append(transport.Packet{Event: transport.Down, Peer: int32(peer), Err: errDead})
 		}
 	}
-	d.plan.Death.came.Store(true)
 	d.wakeAll()
 }
 

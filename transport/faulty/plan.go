@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
+	"sync"
 )
 
 // Plan says what goes wrong and how often. Chances are from 0 to below 1, "for" is counted in polls. The zero Plan only
@@ -45,15 +45,39 @@ type Cut struct{ Peer, After int }
 // calls end. Each device has a Death of its own. Such a device has no Offload and its links no ZeroCopy, as with a Cut;
 // it makes links.
 type Death struct {
-	left atomic.Int64 // packets until then; 0 and below: it does not come
-	came atomic.Bool
+	mu   sync.Mutex
+	left int // packets until then; 0: it does not come
+	came bool
 }
 
-// After has the device die once n packets more have gone either way, n > 0. 0 spares it.
-func (d *Death) After(n int) { d.left.Store(int64(n)) }
+// After has the device die once n packets more have gone either way. 0 spares it: if Came is false then, it stays so.
+func (d *Death) After(n int) {
+	d.mu.Lock()
+	d.left = n
+	d.mu.Unlock()
+}
 
-// Came reports whether the device has died.
-func (d *Death) Came() bool { return d.came.Load() }
+// Came reports whether the device has died, or is doing so.
+func (d *Death) Came() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.came
+}
+
+// step counts a packet, and reports whether the device dies now.
+func (d *Death) step() bool {
+	if d == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.left == 0 || d.came {
+		return false
+	}
+	d.left--
+	d.came = d.left == 0
+	return d.came
+}
 
 // String leaves out what is zero.
 func (p Plan) String() string {
