@@ -138,6 +138,7 @@ const graph = `
 	benchmarks/curves             : benchmarks/internal/picture
 	benchmarks/kernel             : benchmarks/harness, benchmarks/internal/bench, internal/reduce
 	benchmarks/compare            : benchmarks/internal/picture, benchmarks/harness, {golang.org/x/sys}
+	benchmarks/recovery           : mpi, benchmarks/harness, benchmarks/internal/bench, {golang.org/x/sys}
 	benchmarks/*                  : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks          :
 	examples/heat                 : mpi, {gonum.org/v1/plot}
