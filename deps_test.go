@@ -138,6 +138,7 @@ const graph = `
 	benchmarks/curves             : benchmarks/internal/picture
 	benchmarks/kernel             : benchmarks/harness, benchmarks/internal/bench, internal/reduce
 	benchmarks/compare            : benchmarks/internal/picture, benchmarks/harness, {golang.org/x/sys}
+	benchmarks/recovery           : mpi, benchmarks/harness, benchmarks/internal/bench, {golang.org/x/sys}
 	benchmarks/*                  : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks          :
 	examples/heat                 : mpi, {gonum.org/v1/plot}
@@ -169,6 +170,7 @@ const kits = `
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
 	accel/acceltest               : accel
 	internal/testkit/truth        : mpi, collectives
+	internal/testkit/deaths       : mpi, internal/join, transport, transport/faulty
 	internal/e2e                  : mpi, launcher, internal/testkit/truth, internal/testkit/proc, internal/pmi,
 	                                {golang.org/x/sys}
 	internal/e2e/*                : mpi, internal/testkit/proc, {golang.org/x/sys}
@@ -178,7 +180,7 @@ const kits = `
 var forTests = []string{
 	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
 	"internal/testkit/hcakit", "internal/testkit/cudakit", "internal/testkit/softlib", "internal/testkit/truth",
-	"internal/testkit/vswitch",
+	"internal/testkit/vswitch", "internal/testkit/deaths",
 	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest", "accel/acceltest",
 }
 

@@ -178,7 +178,22 @@ func TestPrograms(t *testing.T) {
 		return
 	}
 	t.Run("flood", func(t *testing.T) { checkFlood(t, bin) })
+	t.Run("recovery", func(t *testing.T) { checkRecovery(t, bin) })
 	t.Run("mistakes", func(t *testing.T) { checkMistakes(t, bin) })
+}
+
+// checkRecovery kills ranks over both transports: the exit code of such a job is the first death's. The other operations
+// of recovery have their test in process.
+func checkRecovery(t *testing.T, bin string) {
+	want := regexp.MustCompile(`^# OSU MPI Failure Notice Test v7\.4 \(gorun\)\n# Ranks .*\n4( +\d+\.\d\d){3} +2\n$`)
+	for _, transports := range []string{"shm", "tcp"} {
+		args := slices.Insert(gorun(bin, 6, "recovery kill -i 2 -x 1"), 1, "--enable-recovery")
+		out, stderr, err := start(t, []string{"GORUN_TRANSPORTS=" + transports}, args...)
+		var ended *exec.ExitError
+		if !errors.As(err, &ended) || ended.ExitCode() != 128+9 || !want.MatchString(out) {
+			t.Errorf("%s: %v, printed\n%swant %v\n%s", transports, err, out, want, stderr)
+		}
+	}
 }
 
 // checkFlood sends ten times of what the receiver may keep.
@@ -215,6 +230,8 @@ func checkMistakes(t *testing.T, bin string) {
 		{3, "ring -W 3", "the tokens must be fewer than the ranks (3)", 1},
 		{2, "match -m 0:10", "the queue has 1 to", 2},
 		{2, "flood -s 3", "8 bytes in each", 1},
+		{2, "recovery", "which operation? There are kill, ", 2},
+		{2, "recovery kill", "start it with gorun -n 15 or more", 1},
 		{2, "flood --bogus", "flag provided but not defined: -bogus", 2},
 		{2, "flood nosuch", `flood: "nosuch" is not an option`, 2},
 		{3, "stress nosuch", `stress: "nosuch" is not an option`, 2},

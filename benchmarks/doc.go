@@ -17,6 +17,7 @@
 //	overlap       how much of a transfer is hidden by computation
 //	idle          what a rank that waits costs
 //	init          joining a job
+//	recovery      the death of a rank, and the calls for programs that outlive it
 //	flood         far more messages than the receiver receives
 //	stress        random traffic, every byte checked
 //	compare       compares these with Open MPI and MPICH (peers: the same programs in C)

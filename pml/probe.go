@@ -53,8 +53,15 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	var err error
 	f, ok := e.path.probe(ctx, int32(source), tag, take)
 	if !ok {
-		if err = e.unreachable(source, ctx); err == nil && source >= 0 {
-			e.links.vigil.foundNone(int32(source))
+		switch { // as unreachable does, whose call would cost each probe more than this
+		case e.closed != nil:
+			err = e.closed
+		case source < 0:
+			err = e.recovery.lostTo(ctx)
+		default:
+			if err = e.path.gone(int32(source)); err == nil {
+				e.links.vigil.foundNone(int32(source))
+			}
 		}
 		w := &waitFor{e: e}
 		e.boards.glances(w)

@@ -37,12 +37,17 @@ func (e *Engine) SetConcern(f func(ctx uint32, losses []Loss) error) {
 }
 
 // lostTo says why no message of any source is waited for with a context, or nil: a rank has failed that may have been
-// meant to send it.
+// meant to send it. It is inlined: before the first failure it is one look.
 func (s *recovery) lostTo(ctx uint32) error {
-	switch {
-	case len(s.losses) == 0:
+	if len(s.losses) == 0 {
 		return nil
-	case s.concern == nil:
+	}
+	return s.concerned(ctx)
+}
+
+// concerned is lostTo after a failure.
+func (s *recovery) concerned(ctx uint32) error {
+	if s.concern == nil {
 		return s.losses[0].Err
 	}
 	return s.concern(ctx, s.losses)

@@ -15,7 +15,10 @@ import (
 // ErrInjected is the error of operations that fail because the plan says so.
 var ErrInjected = errors.New("faulty: injected failure")
 
-var errCut = fmt.Errorf("faulty: connection cut by plan: %w", transport.ErrPeerGone)
+var (
+	errCut  = fmt.Errorf("faulty: connection cut by plan: %w", transport.ErrPeerGone)
+	errDead = fmt.Errorf("faulty: this rank is dead by plan: %w", transport.ErrPeerGone)
+)
 
 // Device misbehaves. The caller's lock guards all of it, as it does in any Device.
 type Device struct {
@@ -33,7 +36,9 @@ type Device struct {
 	pkts       []transport.Packet // what the wrapped device fills
 	cuts       map[int]*cut       // of the plan, by peer; the map does not change
 	down       map[int32]bool     // peers of which Down has been given
-	wake       func(thread bool)  // ends a sleep; nil: no rank sleeps here
+	met        map[int]bool       // peers that packets have gone to or come from; false: Down has come of it
+	dead       bool
+	wake       func(thread bool) // ends a sleep; nil: no rank sleeps here
 
 	pollDice, armDice *rand.Rand
 }
@@ -71,7 +76,7 @@ const maxHeld = 256
 // Wrap returns d misbehaving by p.
 func Wrap(d transport.Device, seed int64, p Plan) transport.Device {
 	f := &Device{Device: d, facts: *d.Facts(), seed: seed, plan: p, pkts: make([]transport.Packet, 32),
-		cuts: map[int]*cut{}, down: map[int32]bool{}}
+		cuts: map[int]*cut{}, down: map[int32]bool{}, met: map[int]bool{}}
 	f.pollDice, f.armDice = f.dice(1), f.dice(2)
 	for _, c := range p.Cuts {
 		f.cuts[c.Peer] = &cut{left: c.After}
@@ -179,13 +184,15 @@ func (d *Device) hold(p transport.Packet) {
 			d.Device.Facts().Offload.Seen()
 		}
 	}
-	if c != nil && c.broken {
+	if d.dead || c != nil && c.broken {
 		return // our Down has been queued: nothing comes after it
 	}
 	d.append(p)
 	switch {
-	case p.Event == transport.Down && c != nil:
-		c.broken = true // by the peer itself: there is one Down only
+	case p.Event == transport.Down:
+		if d.met[int(p.Peer)] = false; c != nil {
+			c.broken = true // by the peer itself: there is one Down only
+		}
 	case p.Event == transport.Arrived:
 		d.count(int(p.Peer))
 	}
@@ -228,20 +235,39 @@ func (d *Device) append(p transport.Packet) {
 	d.held++
 }
 
-// count breaks the connection with peer if its time has come.
+// count breaks the connection with peer if its time has come, or ends the device.
 func (d *Device) count(peer int) {
+	if _, known := d.met[peer]; !known {
+		d.met[peer] = true
+	}
+	if d.plan.Death.step() {
+		d.die()
+		return
+	}
 	c := d.cuts[peer]
 	if c == nil || c.broken {
 		return
 	}
 	if c.left--; c.left <= 0 {
-		c.broken = true
+		c.broken, d.met[peer] = true, false
 		if l := c.inner.Load(); l != nil && (*l).Caps().Cut != nil {
 			(*l).Caps().Cut() // its own Down is not passed on
 		}
 		d.append(transport.Packet{Event: transport.Down, Peer: int32(peer), Err: errCut})
 		d.wakeAll()
 	}
+}
+
+// die closes the wrapped device, whose peers see that. Nothing of it comes any more.
+func (d *Device) die() {
+	d.dead = true
+	d.Device.Close()
+	for peer, up := range d.met {
+		if up {
+			d.append(transport.Packet{Event: transport.Down, Peer: int32(peer), Err: errDead})
+		}
+	}
+	d.wakeAll()
 }
 
 // give hands out what is due, and packets, each from a peer drawn by lot.

@@ -1,7 +1,7 @@
 // Package faulty wraps a device and makes it misbehave by a seeded schedule, in ways that the seam allows and a correct
 // engine must survive: refusals, delays, reordering between peers, early wake-ups, operations on the peer's memory that
-// are late or fail, streams that are not placed, receives that are not taken; and, if asked, links that break. It
-// passes every ability of the wrapped device through, and each can misbehave.
+// are late or fail, streams that are not placed, receives that are not taken; and, if asked, links that break, or the
+// end of the device. It passes every ability of the wrapped device through, and each can misbehave.
 //
 // Poll returns copies only. The next Poll overwrites their payload, and fields that the event does not promise contain
 // rubbish. So a test detects an engine that keeps a payload for too long, or reads such a field.

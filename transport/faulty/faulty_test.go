@@ -303,6 +303,83 @@ func TestSeveralReads(t *testing.T) {
 	}
 }
 
+// A device that dies by plan is closed for its peers after so many packets either way, and sees Down once of each peer
+// that it has met and that has not gone before.
+func TestDeath(t *testing.T) {
+	x := new(faulty.Death)
+	ds := loop.New(4)
+	d := faulty.Wrap(ds[0], 1, faulty.Plan{Death: x})
+	var links [4]transport.Link
+	for peer := 1; peer < 4; peer++ {
+		var err error
+		if links[peer], err = d.Connect(context.Background(), peer, ds[peer].Address()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	back, err := ds[1].Connect(context.Background(), 0, d.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(l transport.Link) {
+		if !l.TrySend(&wire.Header{Kind: wire.FIN}, nil) {
+			t.Error("a link refused")
+		}
+	}
+	poll := func(d transport.Device) (packets int, down []int32) {
+		var pkts [16]transport.Packet
+		for _, p := range pkts[:d.Poll(pkts[:])] {
+			if p.Event != transport.Down {
+				packets++
+				continue
+			}
+			if down = append(down, p.Peer); !errors.Is(p.Err, transport.ErrPeerGone) {
+				t.Errorf("Down with %v", p.Err)
+			}
+		}
+		slices.Sort(down)
+		return packets, down
+	}
+	expect := func(what string, d transport.Device, packets int, down ...int32) {
+		t.Helper()
+		if n, got := poll(d); n != packets || !slices.Equal(got, down) {
+			t.Errorf("%s: %d packets and Down of %v, want %d and %v", what, n, got, packets, down)
+		}
+	}
+	send(links[3])
+	ds[3].Close()
+	expect("a peer has gone", d, 0, 3)
+	x.After(1)
+	x.After(0)
+	send(links[1])
+	expect("the device is spared", ds[1], 1)
+	x.After(3)
+	send(links[1])
+	send(back)
+	expect("after two of three packets", d, 1)
+	if x.Came() {
+		t.Error("the device has died too early")
+	}
+	send(links[2])
+	if !x.Came() {
+		t.Error("the device has not died")
+	}
+	send(links[1])
+	send(links[2])
+	send(back)
+	expect("rank 1, which has got one packet", ds[1], 1, 0)
+	expect("rank 2, likewise", ds[2], 1, 0)
+	expect("the dead rank", d, 0, 1, 2)
+	for _, any := range []transport.Device{ds[1], ds[2], d} {
+		expect("later", any, 0)
+	}
+	if _, err := d.Connect(context.Background(), 2, ds[2].Address()); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Connect of a dead rank: %v", err)
+	}
+	if _, err := links[1].Caps().RMA.Get(transport.Mem{}, 0, 0, 0); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Get of a dead rank: %v", err)
+	}
+}
+
 func TestPlanString(t *testing.T) {
 	p := faulty.Plan{Refuse: 0.25, RefuseFor: 3, Cuts: []faulty.Cut{{1, 9}}}
 	if got, want := p.String(), "{Refuse: 0.25 for 3, cut from 1 after 9}"; got != want {

@@ -37,10 +37,10 @@ func (d *Device) wrapLink(inner transport.Link, peer int) *link {
 // Caps is transport.Link's.
 func (l *link) Caps() *transport.Caps { return &l.caps }
 
-// isCut reports whether the plan has cut this link.
+// isCut reports whether the plan has cut this link, or ended the device.
 func (l *link) isCut() bool {
 	c := l.d.cuts[l.peer]
-	return c != nil && c.broken
+	return l.d.dead || c != nil && c.broken
 }
 
 // TrySend implements transport.Link.
@@ -197,7 +197,7 @@ func (l *link) presence(in *transport.Presence) *transport.Presence {
 }
 
 func (l *link) zeroCopy(in *transport.ZeroCopy) *transport.ZeroCopy {
-	if l.d.cuts[l.peer] != nil {
+	if l.d.cuts[l.peer] != nil || l.d.plan.Death != nil {
 		return nil
 	}
 	out := *in
@@ -217,9 +217,9 @@ func (l *link) zeroCopy(in *transport.ZeroCopy) *transport.ZeroCopy {
 	return &out
 }
 
-// offload is that of the device; nil if links are cut.
+// offload is that of the device; nil if links are cut, or the device may die.
 func (d *Device) offload(in *transport.Offload) *transport.Offload {
-	if in == nil || len(d.cuts) > 0 {
+	if in == nil || len(d.cuts) > 0 || d.plan.Death != nil {
 		return nil
 	}
 	dice := d.dice(4)

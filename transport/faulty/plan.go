@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 )
 
 // Plan says what goes wrong and how often. Chances are from 0 to below 1, "for" is counted in polls. The zero Plan only
@@ -30,13 +31,53 @@ type Plan struct {
 	RefusePost     float64 // a receive is not handed down: PostedFull or PostedUnmapped
 	LateBack       float64 // OffloadBack comes up to LateFor polls late
 
-	Cuts []Cut // fatal: links that break
+	Cuts  []Cut  // fatal: links that break
+	Death *Death // fatal: the end of this device; nil: it does not end
 }
 
 // Cut breaks the connection with Peer once After packets have gone either way. This device then sees Down and drops
 // what it sends; the peer's device does not notice, and needs a Cut of its own. A link that is to break has no
 // ZeroCopy, and a device with such a link no Offload: buffers would be in use by the wrapped device beyond Down.
 type Cut struct{ Peer, After int }
+
+// Death closes a device as the death of its process does, at a step that the test chooses: the peers see Down, and what
+// the rank sends later is lost. The rank itself sees Down of all that have had packets of it or sent it any, so its
+// calls end. Each device has a Death of its own. Such a device has no Offload and its links no ZeroCopy, as with a Cut;
+// it makes links.
+type Death struct {
+	mu   sync.Mutex
+	left int // packets until then; 0: it does not come
+	came bool
+}
+
+// After has the device die once n packets more have gone either way. 0 spares it: if Came is false then, it stays so.
+func (d *Death) After(n int) {
+	d.mu.Lock()
+	d.left = n
+	d.mu.Unlock()
+}
+
+// Came reports whether the device has died, or is doing so.
+func (d *Death) Came() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.came
+}
+
+// step counts a packet, and reports whether the device dies now.
+func (d *Death) step() bool {
+	if d == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.left == 0 || d.came {
+		return false
+	}
+	d.left--
+	d.came = d.left == 0
+	return d.came
+}
 
 // String leaves out what is zero.
 func (p Plan) String() string {
