@@ -126,7 +126,7 @@ func (a *parent) work(m *startMessage, cleaner []string) {
 	local := procs.NewLocal(len(plan.Specs), true, cleaner)
 	local.ServeAgent(plan.Host)
 	r.supervise(local, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
-		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover}, func() {
+		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover, Spawn: spawnElsewhere}, func() {
 		if below := m.Hosts[1:]; len(below) > 0 {
 			r.addFleet(*m, below, r.server, me)
 		}
@@ -303,18 +303,13 @@ func (a *parent) order(f frames.Frame) error {
 // ordered carries out what the head wants. It runs on the supervisor.
 func (a *parent) ordered(o order) {
 	r := a.run
-	r.policy.phase = max(r.policy.phase, o.Phase)
 	if o.Ask.ID != 0 {
+		r.policy.phase = max(r.policy.phase, o.Phase)
 		r.inquiryOver(true) // the head has given up on an earlier one
 		r.ask(o.Ask, nil)
 		return
 	}
-	switch {
-	case o.Signal != 0 && r.policy.phase == working:
-		r.signalAll(o.Signal)
-	default:
-		r.do(action{signal: o.Signal})
-	}
+	r.obey(o)
 	if o.Gone > 0 {
 		r.announceDeath(o.Gone - 1)
 	}
@@ -322,6 +317,15 @@ func (a *parent) ordered(o order) {
 		a.dismissed = true
 		r.lost = r.lost || r.alive > 0
 	}
+}
+
+// obey takes over how far the end of the job has come, and sends a signal to the ranks if there is one.
+func (r *run) obey(o order) {
+	if r.policy.phase = max(r.policy.phase, o.Phase); o.Signal != 0 && r.policy.phase == working {
+		r.signalAll(o.Signal)
+		return
+	}
+	r.do(action{signal: o.Signal})
 }
 
 // wantsUs reports whether the parent may still want something of this agent. It may be called of nil.

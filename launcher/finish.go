@@ -78,6 +78,10 @@ func (r *run) account(o *stdio.Outlet) {
 
 // unwritten reports that output cannot be written.
 func (r *run) unwritten(err error) {
+	if s := r.spawned; s != nil {
+		s.tell(s.top(), func(r *run) { r.unwritten(err) })
+		return
+	}
 	a := r.policy.unwritten(time.Now(), err)
 	if r.leaving {
 		a.signal = 0 // there are no ranks

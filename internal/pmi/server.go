@@ -78,7 +78,11 @@ type Options struct {
 	// Survive: the barrier does not wait for ranks whose connection has ended. Else it waits in vain, until the
 	// launcher ends the job.
 	Survive bool
+	Keys    []Pair                        // in the key-value space from the beginning
 	Log     func(msg string, args ...any) // of connections that prove nothing; nil: silent
+	// Spawn starts a job for a rank, and has done called once with what came of it. It does not wait for the job. nil:
+	// ranks that ask are refused.
+	Spawn func(rank int, q Spawn, done func(error))
 }
 
 // NoMapping as the Mapping of Options: it is not known.
@@ -188,7 +192,7 @@ func NewServer(size int, o Options) *Server {
 	if o.Tree {
 		local = o.Here
 	}
-	return &Server{
+	s := &Server{
 		size: size, local: local, opts: o, secret: o.Secret, authLimit: authLimit, asked: map[string]*question{},
 		maxKeys: 65536 + 4096*size, maxBytes: (64 + size) << 20,
 		// A rank has five events at most (abort counts once), so that no connection ever waits for the reader.
@@ -201,6 +205,10 @@ func NewServer(size int, o Options) *Server {
 		reported: map[int]bool{},
 		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}},
 	}
+	for _, p := range o.Keys {
+		s.kvs[p.Key] = p.Value
+	}
+	return s
 }
 
 func random(n int) []byte {
@@ -763,21 +771,4 @@ func (s *Server) service(l line) line {
 		s.bytes -= len(name) + len(old)
 	}
 	return newLine(reply, "info", "ok", "rc", "0", "msg", "success")
-}
-
-// spawn reads the lines of an mcmd up to endcmd, and refuses.
-func (c *serverConn) spawn(l line) error {
-	for range maxSpawn {
-		b, err := c.in.next()
-		if err == errLineTooLong {
-			return &protocolError{err}
-		}
-		if err != nil {
-			return err
-		}
-		if string(b) == "endcmd" {
-			return c.answer(errorReply(replyName(l.cmd), "gorun_does_not_spawn_processes_after_the_start"))
-		}
-	}
-	return &protocolError{fmt.Errorf("mcmd=%.40s has more than %d lines", l.cmd, maxSpawn)}
 }

@@ -1,0 +1,264 @@
+package launcher
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/stdio"
+)
+
+// A rank of a job on this host may have gorun start a job of other ranks (pmi.Spawn). That is a run of its own, with a
+// supervisor of its own, in this process. As long as it starts, it is judged by itself: a rank that does not come to
+// Init is an error of the rank that has asked, and of no other. From then on its ranks are ranks of the whole job: the
+// run at the top judges their ends, and all runs obey the signals of that.
+//
+// Supervisors do not wait for a run further up: what a spawned job has to tell goes through a goroutine (tell).
+
+// spawns are the jobs that the ranks of a run have had started. They belong to its supervisor.
+type spawns struct {
+	all   []*spawned    // those that run
+	open  int           // those, and others that begin or have not been finished
+	ranks int           // of all that are open
+	phase phase         // that they have been told of
+	count *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
+}
+
+// spawned is a job that a rank of outer has had started. What is not said to be otherwise belongs to its supervisor.
+type spawned struct {
+	outer  *run
+	number int // from 1 on; never changes
+	run    *run
+
+	want    pmi.Spawn
+	answer  func(error) // to the rank that has asked; nil: it has been answered
+	missing int         // ranks that have not called Init
+	failed  bool        // to start: nothing is said of its ranks
+	late    *time.Timer // when the ranks should have called Init; nil: there is no such time
+	told    chan struct{}
+}
+
+// errEnds is the error of a spawn in a job that ends.
+var errEnds = errors.New("the job ends")
+
+// spawn is pmi.Options.Spawn of a job on this host.
+func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
+	r.post(func() {
+		if r.policy.phase != working || r.leaving {
+			done(errEnds)
+			return
+		}
+		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), want: q, answer: done, missing: q.Ranks}
+		j := r.spawnedJob(rank, q, s.number)
+		r.spawns.open++
+		r.spawns.ranks += q.Ranks
+		go s.live(j)
+	})
+}
+
+// spawnElsewhere is pmi.Options.Spawn of an agent.
+func spawnElsewhere(_ int, _ pmi.Spawn, done func(error)) {
+	done(errors.New("gorun starts ranks while the job runs in a job on one host only, and this one has several: " +
+		"start the job with all of its ranks"))
+}
+
+// spawnedJob is what a rank has asked for. It has the settings of the program of that rank.
+func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
+	at := slices.IndexFunc(r.plan.Specs, func(s procs.Spec) bool { return s.Rank == rank })
+	own := r.job.Apps[r.plan.Specs[at].App]
+	app := App{Ranks: q.Ranks, Path: q.Command, Name: q.Command, Args: q.Args, Dir: cmp.Or(q.Dir, own.Dir),
+		Env: append(slices.Clone(own.Env), pmi.EnvSpawned+"=1")}
+	if q.Command == "" {
+		app.Path, app.Name = own.Path, own.Name
+	}
+	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: []place.Host{{Name: r.plan.Host}},
+		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Announced: true,
+		Before: r.job.Before + len(r.plan.Specs) + r.spawns.ranks}
+	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{}, true, "none", 0, Stall{}
+	j.PrintExits, j.Dump, j.Debug = false, "", ""
+	if j.OutputDir != "" {
+		j.OutputDir = filepath.Join(j.OutputDir, "spawn."+strconv.Itoa(number))
+	}
+	return j
+}
+
+// live is the life of a spawned job. It has a goroutine of its own, which becomes its supervisor.
+func (s *spawned) live(j *Job) {
+	code := s.supervise(j)
+	s.reply(errEnds) // if nothing else was said
+	s.tell(s.outer, func(r *run) {
+		r.spawns.open--
+		r.spawns.ranks -= s.want.Ranks
+		r.spawns.all = slices.DeleteFunc(r.spawns.all, func(other *spawned) bool { return other == s })
+		r.policy.code = cmp.Or(r.policy.code, code)
+	})
+}
+
+// supervise returns the exit code of the job, if that is its own.
+func (s *spawned) supervise(j *Job) int {
+	local, ok := s.outer.backend.(interface{ Beside(size int) *procs.Local })
+	plan, err := j.Plan()
+	switch {
+	case err != nil:
+		s.reply(err)
+		return 0
+	case !ok || plan.Remote:
+		s.reply(errors.New("its ranks would be on another host"))
+		return 0
+	}
+	r := j.newRun(plan)
+	r.spawned, r.spawns.count = s, s.outer.spawns.count
+	if s.run = r; !s.begin() {
+		return 0
+	}
+	r.streams = stdio.New(j.Stdout, j.Stderr)
+	o := pmi.Options{Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn}
+	r.supervise(local.Beside(s.want.Ranks), o, func() {
+		if limit := s.want.Limit; limit > 0 {
+			s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
+		}
+	})
+	return r.policy.code
+}
+
+// begin has the run further up send its orders from now on. It reports whether the job is not about to end.
+func (s *spawned) begin() bool {
+	begun := make(chan bool, 1)
+	s.outer.post(func() {
+		ok := s.outer.policy.phase == working
+		if ok {
+			s.outer.spawns.all = append(s.outer.spawns.all, s)
+		}
+		begun <- ok
+	})
+	select {
+	case ok := <-begun:
+		return ok
+	case <-s.outer.over:
+		return false
+	}
+}
+
+// send passes an order on to the spawned jobs, if it says something new.
+func (l *spawns) send(o order) {
+	if o.Signal == 0 && o.Phase == l.phase {
+		return
+	}
+	l.phase = o.Phase
+	for _, s := range l.all {
+		s.run.call(func() { s.run.obey(o) })
+	}
+}
+
+// top is the run of the first job.
+func (s *spawned) top() *run {
+	r := s.outer
+	for r.spawned != nil {
+		r = r.spawned.outer
+	}
+	return r
+}
+
+// tell has the supervisor of r, which is further up, call f, after all that was told before. It does not wait.
+func (s *spawned) tell(r *run, f func(r *run)) {
+	before, told := s.told, make(chan struct{})
+	s.told = told
+	go func() {
+		if before != nil {
+			<-before
+		}
+		r.post(func() { f(r) })
+		close(told)
+	}()
+}
+
+// reply answers the rank that has asked, once.
+func (s *spawned) reply(err error) {
+	if s.answer == nil {
+		return
+	}
+	s.answer(err)
+	s.answer = nil
+	if s.late != nil {
+		s.late.Stop()
+	}
+}
+
+// joined is called when a rank has called Init. It may be called of nil.
+func (s *spawned) joined() {
+	if s == nil {
+		return
+	}
+	if s.missing--; s.missing == 0 {
+		s.reply(nil)
+	}
+}
+
+// fail gives the start up: the rank that has asked hears why, and all processes are killed.
+func (s *spawned) fail(err error) action {
+	s.failed = true
+	s.reply(err)
+	s.run.policy.phase = killing
+	return action{signal: syscall.SIGKILL}
+}
+
+// isLate is called when the time is over in which the ranks call Init.
+func (s *spawned) isLate() action {
+	if s.answer == nil {
+		return action{}
+	}
+	return s.fail(fmt.Errorf("%d of %d processes have not called Init within %v (GORUN_TIMEOUT)", s.missing,
+		s.want.Ranks, s.want.Limit))
+}
+
+// exited is of judge, as the methods that follow.
+func (s *spawned) exited(now time.Time, e rankEnd) action {
+	e.Spawn = s.number
+	bad := e.Status() != 0 || e.unfinished
+	switch {
+	case s.failed:
+		return action{}
+	case s.answer != nil && (bad || !s.run.server.State(e.Rank).Joined):
+		return s.fail(fmt.Errorf("%s before all %d had called Init; Spawn starts programs that call mpi.Main or mpi.Init",
+			e.Exit, s.want.Ranks))
+	case s.run.job.Recover:
+		return s.run.policy.exited(now, e)
+	}
+	s.tell(s.top(), func(r *run) { r.do(r.policy.exited(time.Now(), e)) })
+	return action{}
+}
+
+func (s *spawned) aborted(_ time.Time, a abortCall) action {
+	a.by.Spawn = s.number
+	switch {
+	case s.failed:
+		return action{}
+	case s.answer != nil:
+		return s.fail(errors.New(cmp.Or(oneLine(a.message), fmt.Sprintf("it called Abort with code %d", a.code)) +
+			" (" + a.by.Name() + ", before all had called Init)"))
+	}
+	s.tell(s.top(), func(r *run) { r.do(r.policy.aborted(time.Now(), a)) })
+	return action{}
+}
+
+func (s *spawned) cannotStart(err error, code int) action {
+	if s.answer != nil {
+		return s.fail(err)
+	}
+	s.tell(s.top(), func(r *run) { r.cannotStart(err, code) })
+	return action{}
+}
+
+// hostLost and agentStopped are of agents, which a spawned job has none of.
+func (s *spawned) hostLost(time.Time, error) action { return action{} }
+
+func (s *spawned) agentStopped(time.Time, error, int) action { return action{} }
