@@ -171,7 +171,7 @@ func Finalize() error {
 }
 
 func finalize() error {
-	worlds := append(process.bridges.list(), joined{process.member.Load(), process.world})
+	worlds := append(process.bridges.list(), membership{process.member.Load(), process.world})
 	// What goes on without a caller in one world may need a rank that is in Finalize, and waits in another one.
 	allAtEnd := func() {
 		for _, j := range worlds {
@@ -208,7 +208,7 @@ func finalize() error {
 }
 
 // leaveAll leaves all worlds at the same time: their ranks wait for each other.
-func leaveAll(worlds []joined) (first error) {
+func leaveAll(worlds []membership) (first error) {
 	errs := make(chan error, len(worlds))
 	for _, j := range worlds {
 		go func() { errs <- j.member.Leave() }()

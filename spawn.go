@@ -153,6 +153,9 @@ func (s *spawning) start(c *Comm) (*join.Port, *Error) {
 	}
 	if err := m.Spawn(p, s.command, s.args, s.dir); err != nil {
 		p.Close()
+		if errors.Is(err, join.ErrNoSpawn) {
+			return nil, mpierr.New("Spawn", ErrUnavailable, "%w", err)
+		}
 		return nil, mpierr.New("Spawn", ErrSpawn, "%s: %w", cmp.Or(s.command, "the caller's program"), err)
 	}
 	return p, nil
@@ -240,11 +243,11 @@ func interOf(w *Comm, local, remote *ranks.Set) *commState {
 // bridges are the worlds that this process is in beside that of Init.
 type bridges struct {
 	mu  sync.Mutex
-	all []joined // guarded by mu
+	all []membership // guarded by mu
 }
 
-// joined is a world that this process is in.
-type joined struct {
+// membership is a world that this process is in.
+type membership struct {
 	member *join.Member
 	world  *Comm
 }
@@ -265,12 +268,12 @@ func bridgeBy(p *join.Port, number int) (*Comm, error) {
 		m.Close(err)
 		return nil, err
 	}
-	b.all = append(b.all, joined{m, w})
+	b.all = append(b.all, membership{m, w})
 	return w, nil
 }
 
 // list is what there is.
-func (b *bridges) list() []joined {
+func (b *bridges) list() []membership {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.all)
@@ -281,5 +284,5 @@ func ofThisProcess(e *pml.Engine) bool {
 	if m := process.member.Load(); m != nil && m.Engine == e {
 		return true
 	}
-	return slices.ContainsFunc(process.bridges.list(), func(j joined) bool { return j.member.Engine == e })
+	return slices.ContainsFunc(process.bridges.list(), func(j membership) bool { return j.member.Engine == e })
 }

@@ -67,8 +67,7 @@ func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
 
 // spawnElsewhere is pmi.Options.Spawn of an agent.
 func spawnElsewhere(_ int, _ pmi.Spawn, done func(error)) {
-	done(errors.New("gorun starts ranks while the job runs in a job on one host only, and this one has several: " +
-		"start the job with all of its ranks"))
+	done(fmt.Errorf("%w: this one has several hosts; gorun does it in a job on one host only", pmi.ErrNoSpawn))
 }
 
 // spawnedJob is what a rank has asked for. It has the settings of the program of that rank.

@@ -102,6 +102,9 @@ func (p *Port) Close() {
 	}
 }
 
+// ErrNoSpawn is wrapped in the errors of CanSpawn and Spawn where the launcher starts no ranks later.
+var ErrNoSpawn = pmi.ErrNoSpawn
+
 // spawner is a client whose launcher may start processes.
 type spawner interface {
 	CanSpawn() error

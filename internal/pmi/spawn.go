@@ -38,6 +38,7 @@ const (
 	infoDir    = "wdir"
 	infoLimit  = "gorun_limit"
 	maxSpawned = 1 << 16 // ranks
+	noSpawn    = "gorun_does_not_spawn_processes_after_the_start"
 )
 
 // Spawn is what a rank asks its launcher to start.
@@ -96,7 +97,13 @@ func (c *Client) Spawn(ctx context.Context, q Spawn) error {
 		return err
 	}
 	encoded, _ := reply.get("why")
-	if why, err := b64.DecodeString(encoded); err == nil && len(why) > 0 {
+	why, _ := b64.DecodeString(encoded)
+	switch msg, _ := reply.get("msg"); {
+	case msg == noSpawn && len(why) > 0:
+		return fmt.Errorf("%w: %s", ErrNoSpawn, why)
+	case msg == noSpawn:
+		return ErrNoSpawn
+	case len(why) > 0:
 		return errors.New(string(why))
 	}
 	return c.refused(spawnCommand, reply)
@@ -174,7 +181,7 @@ func (c *serverConn) spawn(l line) error {
 	case l.cmd != spawnCommand:
 		return c.answer(errorReply(name, "unknown_command"))
 	case start == nil:
-		return c.answer(errorReply(name, "gorun_does_not_spawn_processes_after_the_start"))
+		return c.answer(errorReply(name, noSpawn))
 	case bad != "":
 		return c.answer(errorReply(name, bad))
 	default:
@@ -189,8 +196,11 @@ func spawnReply(name string, err error) line {
 	if err == nil {
 		return newLine(name, "rc", "0")
 	}
-	l := errorReply(name, "the_processes_could_not_be_started")
-	l.fields = append(l.fields, field{"why", b64.EncodeToString([]byte(truncate(err.Error(), MaxMessage)))})
+	l, why := errorReply(name, "the_processes_could_not_be_started"), err.Error()
+	if errors.Is(err, ErrNoSpawn) {
+		l, why = errorReply(name, noSpawn), strings.TrimPrefix(why, ErrNoSpawn.Error()+": ")
+	}
+	l.fields = append(l.fields, field{"why", b64.EncodeToString([]byte(truncate(why, MaxMessage)))})
 	return l
 }
 

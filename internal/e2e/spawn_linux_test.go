@@ -1,0 +1,462 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+)
+
+func init() {
+	role("spawn", func(_ context.Context, w *mpi.Comm) error { return spawnScenes[os.Args[1]](w) })
+}
+
+// spawnScenes are what ranks do that spawn others, and what these do: they are of the same program, and have a Parent.
+var spawnScenes = map[string]func(w *mpi.Comm) error{
+	"together": together, "twice": twice, "generations": generations, "fails": spawnFails, "refused": spawnRefused,
+	"child fails": childFails, "outlive a child": outliveChild, "spawning is collective": spawnAlike,
+}
+
+// expect is an error unless ok.
+func expect(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
+// talk has each rank of both groups send to each of the other group, and both groups make collective calls. The messages
+// have n numbers.
+func talk(inter *mpi.Comm, n int) error {
+	const tag = 5
+	mine := make([]int32, n)
+	for i := range mine {
+		mine[i] = int32(1000*inter.Rank() + i)
+	}
+	var set mpi.Set
+	in := make([][]int32, inter.RemoteSize())
+	for r := range in {
+		in[r] = make([]int32, n)
+		set.Add(mpi.Irecv(inter, in[r], r, tag))
+	}
+	for r := range in {
+		set.Add(mpi.Isend(inter, mine, r, tag))
+	}
+	if err := set.Wait(); err != nil {
+		return err
+	}
+	for r, got := range in {
+		for i, v := range got {
+			if want := int32(1000*r + i); v != want {
+				return fmt.Errorf("number %d of remote rank %d is %d, want %d", i, r, v, want)
+			}
+		}
+	}
+	sum, err := mpi.AllreduceValue(inter, inter.Rank()+1, mpi.Sum[int]())
+	if err != nil {
+		return err
+	}
+	far := inter.RemoteSize()
+	return errors.Join(mpi.Barrier(inter), expect(sum == far*(far+1)/2, "the sum of %d remote ranks is %d", far, sum))
+}
+
+// merged merges both groups, parents first, and checks the order of the ranks.
+func merged(inter *mpi.Comm, parent bool) (*mpi.Comm, error) {
+	m, err := inter.Merge(!parent)
+	if err != nil {
+		return nil, err
+	}
+	want := inter.Rank()
+	if !parent {
+		want += inter.RemoteSize()
+	}
+	all, err := mpi.AllgatherValues(m, m.Rank())
+	if err != nil {
+		return nil, err
+	}
+	for r, v := range all {
+		if v != r {
+			return nil, fmt.Errorf("rank %d calls itself %d", r, v)
+		}
+	}
+	return m, expect(m.Rank() == want && m.Size() == inter.Size()+inter.RemoteSize(), "rank %d of %d after Merge, want %d",
+		m.Rank(), m.Size(), want)
+}
+
+// meetsParents is the part of a spawned rank in a talk.
+func meetsParents(w *mpi.Comm, children, parents, n int) (*mpi.Comm, error) {
+	p := mpi.Parent()
+	if err := expect(p.IsInter() && p.Size() == children && w.Size() == children && p.Rank() == w.Rank() &&
+		p.RemoteSize() == parents, "world: %d of %d, parent: %d of %d and %d", w.Rank(), w.Size(), p.Rank(), p.Size(),
+		p.RemoteSize()); err != nil {
+		return nil, err
+	}
+	return p, talk(p, n)
+}
+
+const spawnTalk = 1 << 16 // numbers: more than one eager message
+
+// together: 2 ranks spawn 3, of which the one that is not the first is the root.
+func together(w *mpi.Comm) error {
+	if mpi.Parent() != nil {
+		if err := expect(slices.Equal(os.Args[1:], []string{"together", "and more", ""}), "arguments %q",
+			os.Args); err != nil {
+			return err
+		}
+		p, err := meetsParents(w, 3, 2, spawnTalk)
+		if err == nil {
+			_, err = merged(p, false)
+		}
+		if err == nil {
+			dir, _ := os.Getwd()
+			fmt.Printf("spawned rank %d of %d in %s\n", w.Rank(), w.Size(), dir)
+		}
+		return err
+	}
+	n, args := 3, []string{"together", "and more", ""}
+	if w.Rank() == 0 {
+		n, args = -7, nil // they count at the root
+	}
+	inter, err := mpi.Spawn(w, n, "", args, mpi.SpawnRoot(1), mpi.SpawnDir("/"))
+	if err != nil {
+		return err
+	}
+	if err := expect(inter.Size() == 2 && inter.RemoteSize() == 3 && inter.Rank() == w.Rank(), "%d of %d and %d",
+		inter.Rank(), inter.Size(), inter.RemoteSize()); err != nil {
+		return err
+	}
+	if err := errors.Join(talk(inter, spawnTalk), mpi.Barrier(w)); err != nil {
+		return err
+	}
+	m, err := merged(inter, true)
+	if err != nil {
+		return err
+	}
+	// What is of the two worlds does not go together.
+	_, err1 := w.Group().Union(m.Group())
+	_, err2 := w.Create(m.Group())
+	if !errors.Is(err1, mpi.ErrGroup) || !errors.Is(err2, mpi.ErrGroup) {
+		return fmt.Errorf("groups of two worlds: %v, %v", err1, err2)
+	}
+	if same, err := mpi.Self(m).Compare(mpi.Self(w)); err != nil || same != mpi.Ident {
+		return fmt.Errorf("two selves: %v, %v", same, err)
+	}
+	fmt.Printf("rank %d has spawned\n", w.Rank())
+	return nil
+}
+
+func TestSpawn(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "spawn", args: []string{"together"}}, 0).counts(map[string]int{
+		`^rank [01] has spawned$`: 2, `^spawned rank [012] of 3 in /$`: 3})
+}
+
+// The ranks meet under a launcher that knows nothing but PMI-1.
+func TestSpawnUnderHydra(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "spawn", args: []string{"together"}, hydra: true}, 0).counts(map[string]int{
+		`^rank [01] has spawned$`: 2, `^spawned rank [012] of 3 in /$`: 3})
+}
+
+// counts expects each pattern so often.
+func (j *job) counts(want map[string]int) {
+	j.t.Helper()
+	for pattern, n := range want {
+		if got := j.count(pattern); got != n {
+			j.t.Errorf("%q is printed %d times, want %d:\n%s%s", pattern, got, n, clip(j.out.String()), clip(j.err.String()))
+		}
+	}
+}
+
+// twice: two spawns one after the other, then one by the ranks of the first and their parents.
+func twice(w *mpi.Comm) error {
+	if mpi.Parent() != nil {
+		children, _ := strconv.Atoi(os.Args[2])
+		parents, _ := strconv.Atoi(os.Args[3])
+		p, err := meetsParents(w, children, parents, 100)
+		if err != nil || os.Args[4] != "again" {
+			return err
+		}
+		m, err := merged(p, false)
+		if err != nil {
+			return err
+		}
+		last, err := mpi.Spawn(m, 1, "", []string{"twice", "1", "3", ""})
+		if err != nil {
+			return err
+		}
+		return talk(last, 100)
+	}
+	first, err := mpi.Spawn(w, 1, "", []string{"twice", "1", "2", "again"})
+	if err != nil {
+		return err
+	}
+	second, err := mpi.Spawn(w, 2, "", []string{"twice", "2", "2", ""})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(talk(second, 100), talk(first, 100)); err != nil {
+		return err
+	}
+	m, err := merged(first, true)
+	if err != nil {
+		return err
+	}
+	last, err := mpi.Spawn(m, 1, "", []string{"twice", "1", "3", ""})
+	if err == nil {
+		err = talk(last, 100)
+	}
+	if err == nil {
+		err = first.Free()
+	}
+	if err == nil {
+		fmt.Printf("rank %d has spawned\n", w.Rank())
+	}
+	return err
+}
+
+func TestSpawnTwice(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "spawn", args: []string{"twice"}}, 0).counts(map[string]int{`^rank [01] has spawned$`: 2})
+}
+
+// generations: each rank spawns one that is one generation younger.
+func generations(w *mpi.Comm) error {
+	left, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		return err
+	}
+	if p := mpi.Parent(); p != nil {
+		if err := talk(p, 10); err != nil {
+			return err
+		}
+	}
+	if left == 0 {
+		fmt.Println("the last generation")
+		return nil
+	}
+	inter, err := mpi.Spawn(w, 1, "", []string{"generations", strconv.Itoa(left - 1)})
+	if err != nil {
+		return err
+	}
+	return talk(inter, 10)
+}
+
+func TestSpawnedRanksSpawn(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 1, role: "spawn", args: []string{"generations", "3"}}, 0).counts(map[string]int{
+		`^the last generation$`: 1})
+}
+
+// spawnFails: what cannot be started is an error at all ranks, and the job goes on.
+func spawnFails(w *mpi.Comm) error {
+	for _, c := range []struct {
+		n       int
+		command string
+		args    []string
+		class   error
+	}{
+		{0, "", nil, mpi.ErrCount}, {-1, "", nil, mpi.ErrCount},
+		{2, "/no/such/program", nil, mpi.ErrSpawn}, {1, "/etc/passwd", nil, mpi.ErrSpawn},
+		{1, "no-such-program-anywhere", nil, mpi.ErrSpawn},
+		{2, os.Args[2], nil, mpi.ErrSpawn}, // no program the kernel knows
+		{2, "true", nil, mpi.ErrSpawn}, {1, "false", nil, mpi.ErrSpawn},
+		{2, "sleep", []string{"1000"}, mpi.ErrSpawn},
+		{1, "sleep", []string{"line\nfeed"}, mpi.ErrSpawn},
+	} {
+		inter, err := mpi.Spawn(w, c.n, c.command, c.args)
+		if inter != nil || !errors.Is(err, c.class) {
+			return fmt.Errorf("%d of %s: %v, %v, want %v", c.n, c.command, inter, err, c.class)
+		}
+		if w.Rank() == 1 {
+			fmt.Printf("%d %s %v: %v\n", c.n, filepath.Base(c.command), len(c.args), err)
+		}
+		if err := mpi.Barrier(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestSpawnFails(t *testing.T) {
+	t.Parallel()
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("\x00\x01\x02 no program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(t, spec{n: 2, role: "spawn", args: []string{"fails", garbage}, env: []string{"GORUN_TIMEOUT=2s"}}, 0).says(
+		`^0 \. 0: mpi: Spawn: .*start 1 at least`,
+		`^2 program 0: mpi: Spawn: rank 0: .*/no/such/program.*no such file`,
+		`^1 passwd 0: mpi: Spawn: .*permission denied`,
+		`^1 no-such-program-anywhere 0: mpi: Spawn: .*not found`,
+		`^2 garbage 0: mpi: Spawn: .*rank 0 cannot be started: .*exec format error`,
+		`^2 true 0: mpi: Spawn: .*rank \d of spawn \d .*exited with code 0 before .*Init`,
+		`^1 false 0: mpi: Spawn: .*rank 0 of spawn \d .*exited with code 1 before .*Init`,
+		`^2 sleep 1: mpi: Spawn: .*2 of 2 processes have not called Init within 2s`,
+		`^1 sleep 1: mpi: Spawn: .*control character`)
+}
+
+// spawnRefused: there is no launcher that starts ranks.
+func spawnRefused(w *mpi.Comm) error {
+	_, err := mpi.Spawn(w, 1, "", nil)
+	if w.Rank() == 0 {
+		fmt.Printf("unavailable %v: %v\n", errors.Is(err, mpi.ErrUnavailable), err)
+	}
+	return nil
+}
+
+func TestSpawnIsRefused(t *testing.T) {
+	t.Parallel()
+	args := []string{"refused"}
+	run(t, spec{bare: true, role: "spawn", args: args}, 0).says(`^unavailable true: mpi: Spawn: .*gorun -n N`)
+	run(t, spec{n: 2, role: "spawn", args: args, flags: []string{"--launcher", "exec", "-H", "a,b"}}, 0).says(
+		`^unavailable true: mpi: Spawn: .*one host only`)
+}
+
+// spawnAlike: ranks that do not call Spawn alike get an error, and nothing is started.
+func spawnAlike(w *mpi.Comm) error {
+	_, err := mpi.Spawn(w, 1, "", []string{"none"}, mpi.SpawnRoot(w.Rank()))
+	if !errors.Is(err, mpi.ErrComm) {
+		return fmt.Errorf("two roots: %w", err)
+	}
+	if _, err = mpi.Spawn(w, 1, "", []string{"none"}, mpi.SpawnRoot(2)); !errors.Is(err, mpi.ErrRoot) {
+		return fmt.Errorf("a root that is not there: %w", err)
+	}
+	if w.Rank() == 0 {
+		_, err = mpi.Spawn(w, 1, "", []string{"none"})
+	} else {
+		_, err = w.Dup()
+	}
+	if !errors.Is(err, mpi.ErrComm) {
+		return fmt.Errorf("Spawn and Dup: %w", err)
+	}
+	return nil
+}
+
+func TestSpawnIsCollective(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "spawn", args: []string{"spawning is collective"}}, 0)
+}
+
+// childFails: a rank of the job ends badly while others wait for it. os.Args: how, and where.
+func childFails(w *mpi.Comm) error {
+	how, parentFails := os.Args[2], os.Args[3] == "parent"
+	inter := mpi.Parent()
+	child := inter != nil
+	if !child {
+		var err error
+		if inter, err = mpi.Spawn(w, 2, "", os.Args[1:]); err != nil {
+			return err
+		}
+	}
+	if err := talk(inter, 10); err != nil {
+		return err
+	}
+	if child != parentFails && w.Rank() == 1 {
+		switch how {
+		case "die":
+			die()
+		case "error":
+			return errors.New("the solver diverged")
+		case "exit":
+			os.Exit(0)
+		}
+	}
+	_, err := mpi.Recv(inter, []byte{0}, 1, tagData)
+	if child == parentFails {
+		_, err = mpi.Recv(w, []byte{0}, 1-w.Rank(), tagData)
+	}
+	return fmt.Errorf("a consequence: %w", err)
+}
+
+// The end of a rank, of whatever world, is the end of the job, and is blamed by its name.
+func TestDeathOfASpawnedRank(t *testing.T) {
+	t.Parallel()
+	for how, want := range map[string]struct {
+		code int
+		line string // %s: the rank
+	}{
+		"die":   {137, `gorun: %s \(pid \d+ on host \S+\) was killed by signal 9 \(killed\); the job is stopped`},
+		"error": {1, `%s on \S+: the solver diverged`},
+		"exit":  {1, `gorun: %s \(pid \d+ on host \S+\) exited with code 0 without calling Finalize; the job is stopped`},
+	} {
+		for who, name := range map[string]string{"child": "rank 1 of spawn 1", "parent": "rank 1"} {
+			t.Run(who+" "+how, func(t *testing.T) {
+				t.Parallel()
+				run(t, spec{n: 2, role: "spawn", args: []string{"child fails", how, who}}, want.code).
+					lastLine(fmt.Sprintf(want.line, name))
+			})
+		}
+	}
+}
+
+// outliveChild: with --enable-recovery the others go on without a spawned rank that dies.
+func outliveChild(w *mpi.Comm) error {
+	inter, err := mpi.Parent(), error(nil)
+	child := inter != nil
+	if !child {
+		if inter, err = mpi.Spawn(w, 3, "", os.Args[1:]); err != nil {
+			return err
+		}
+	}
+	if err := talk(inter, 10); err != nil {
+		return err
+	}
+	if child && w.Rank() == 1 {
+		die()
+	}
+	if !child {
+		if _, err := mpi.Recv(inter, []byte{0}, 1, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+			return fmt.Errorf("the receive from the rank that died: %w", err)
+		}
+	} else if _, err := mpi.Recv(w, []byte{0}, 1, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+		return fmt.Errorf("the receive from the rank of the same world that died: %w", err)
+	}
+	rest, err := inter.Shrink()
+	if err != nil {
+		return err
+	}
+	if err := talk(rest, 10); err != nil {
+		return err
+	}
+	fmt.Printf("goes on: %d and %d\n", rest.Size(), rest.RemoteSize())
+	return nil
+}
+
+func TestRecoveryFromADeadSpawnedRank(t *testing.T) {
+	t.Parallel()
+	j := run(t, spec{n: 2, role: "spawn", args: []string{"outlive a child"}, flags: []string{"--enable-recovery"}}, 137)
+	j.counts(map[string]int{`^goes on: 2 and 2$`: 4, `rank 1 of spawn 1 .*; the job goes on without it$`: 1})
+}
+
+// A spawned rank that is stopped by Ctrl-C, or the end of gorun, is one of the job's.
+func TestSpawnedRanksEndWithGorun(t *testing.T) {
+	t.Parallel()
+	j := start(t, spec{n: 1, role: "spawned sleep"})
+	proc.Eventually(t, "two spawned ranks that are ready", func() bool { return j.count(`^ready$`) == 2 })
+	j.cmd.Process.Kill()
+	j.wait(-1)
+}
+
+func init() {
+	role("spawned sleep", func(_ context.Context, w *mpi.Comm) error {
+		inter := mpi.Parent()
+		if inter != nil {
+			fmt.Println("ready")
+		} else {
+			var err error
+			if inter, err = mpi.Spawn(w, 2, "", nil); err != nil {
+				return err
+			}
+		}
+		_, err := mpi.Recv(inter, []byte{0}, 0, tagData)
+		return err
+	})
+}
