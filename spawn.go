@@ -17,8 +17,8 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Each Spawn makes a world of the ranks that call it and of those that it starts, with an engine of its own, beside the
-// world that Init has made (docs/decisions/spawn.md). Programs see communicators that are made of it.
+// Each Spawn makes a world of the ranks that call it and of those that it starts, with an engine of its own, next to
+// the world that Init has made (docs/decisions/spawn.md). Programs see communicators that are made of it.
 
 // SpawnOption is an option of Spawn.
 type SpawnOption func(*spawning)
@@ -240,7 +240,7 @@ func interOf(w *Comm, local, remote *ranks.Set) *commState {
 	return s
 }
 
-// bridges are the worlds that this process is in beside that of Init.
+// bridges are the worlds that this process is in apart from the world of Init.
 type bridges struct {
 	mu  sync.Mutex
 	all []membership // guarded by mu

@@ -104,7 +104,7 @@ func (s *spawned) live(j *Job) {
 
 // supervise returns the exit code of the job, if that is its own.
 func (s *spawned) supervise(j *Job) int {
-	local, ok := s.outer.backend.(interface{ Beside(size int) *procs.Local })
+	local, ok := s.outer.backend.(interface{ Spawned(size int) *procs.Local })
 	plan, err := j.Plan()
 	switch {
 	case err != nil:
@@ -121,7 +121,7 @@ func (s *spawned) supervise(j *Job) int {
 	}
 	r.streams = stdio.New(j.Stdout, j.Stderr)
 	o := pmi.Options{Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn}
-	r.supervise(local.Beside(s.want.Ranks), o, func() {
+	r.supervise(local.Spawned(s.want.Ranks), o, func() {
 		if limit := s.want.Limit; limit > 0 {
 			s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
 		}

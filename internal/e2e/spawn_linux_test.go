@@ -22,6 +22,7 @@ func init() {
 var spawnScenes = map[string]func(w *mpi.Comm) error{
 	"together": together, "twice": twice, "generations": generations, "fails": spawnFails, "refused": spawnRefused,
 	"child fails": childFails, "outlive a child": outliveChild, "spawning is collective": spawnAlike,
+	"replace": replaceDead,
 }
 
 // expect is an error unless ok.
@@ -434,6 +435,55 @@ func TestRecoveryFromADeadSpawnedRank(t *testing.T) {
 	t.Parallel()
 	j := run(t, spec{n: 2, role: "spawn", args: []string{"outlive a child"}, flags: []string{"--enable-recovery"}}, 137)
 	j.counts(map[string]int{`^goes on: 2 and 2$`: 4, `rank 1 of spawn 1 .*; the job goes on without it$`: 1})
+}
+
+// replaceDead: the ranks that live have one started in the place of a dead one.
+func replaceDead(w *mpi.Comm) error {
+	if mpi.Parent() != nil {
+		m, err := merged(mpi.Parent(), false)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("rank %d of %d\n", m.Rank(), m.Size())
+		return mpi.Barrier(m)
+	}
+	if err := mpi.Barrier(w); err != nil {
+		return err
+	}
+	if w.Rank() == 1 {
+		for _, other := range []int{0, 2} { // they are through the barrier
+			if _, err := mpi.Recv(w, []byte{0}, other, tagGo); err != nil {
+				return err
+			}
+		}
+		die()
+	}
+	if err := mpi.Send(w, []byte{1}, 1, tagGo); err != nil {
+		return err
+	}
+	if _, err := mpi.Recv(w, []byte{0}, 1, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+		return fmt.Errorf("the receive from the rank that died: %w", err)
+	}
+	living, err := w.Shrink()
+	if err != nil {
+		return err
+	}
+	inter, err := mpi.Spawn(living, 1, "", os.Args[1:])
+	if err != nil {
+		return err
+	}
+	m, err := merged(inter, true)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("rank %d of %d\n", m.Rank(), m.Size())
+	return mpi.Barrier(m)
+}
+
+func TestSpawnInThePlaceOfADeadRank(t *testing.T) {
+	t.Parallel()
+	j := run(t, spec{n: 3, role: "spawn", args: []string{"replace"}, flags: []string{"--enable-recovery"}}, 137)
+	j.counts(map[string]int{`^rank [012] of 3$`: 3})
 }
 
 // A spawned rank that is stopped by Ctrl-C, or the end of gorun, is one of the job's.

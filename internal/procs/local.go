@@ -29,7 +29,7 @@ import (
 type Local struct {
 	host  string
 	alone bool   // any child process is ours, but for others
-	first *Local // that has made this one, by Beside; nil: it is the first
+	first *Local // that has made this one, by Spawned; nil: it is the first
 	exits chan Exit
 	work  chan func()  // for the starter thread
 	clean *cleanerTask // nil: none
@@ -80,9 +80,9 @@ func NewLocal(size int, alone bool, argv []string) *Local {
 	return l
 }
 
-// Beside returns the Local of one more job of this process, whose ranks are others to l: l reaps and kills none of
+// Spawned returns the Local of one more job of this process, whose ranks are others to l: l reaps and kills none of
 // them. The other job ends first.
-func (l *Local) Beside(size int) *Local {
+func (l *Local) Spawned(size int) *Local {
 	b := NewLocal(size, false, nil)
 	b.host, b.first = l.host, cmp.Or(l.first, l)
 	return b
