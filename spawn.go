@@ -125,22 +125,20 @@ func (s *spawning) check(c *Comm) *Error {
 	return s.find()
 }
 
-// find makes the command a path that does not depend on this process.
+// find makes paths of the command and the folder that do not depend on this process.
 func (s *spawning) find() *Error {
-	if s.command == "" {
-		return nil
-	}
-	path, err := exec.LookPath(s.command)
-	if err == nil {
-		path, err = filepath.Abs(path)
-	}
-	if err == nil && s.dir != "" {
+	var err error
+	if s.dir != "" {
 		s.dir, err = filepath.Abs(s.dir)
+	}
+	if err == nil && s.command != "" {
+		if s.command, err = exec.LookPath(s.command); err == nil {
+			s.command, err = filepath.Abs(s.command)
+		}
 	}
 	if err != nil {
 		return mpierr.New("Spawn", ErrSpawn, "%w", err)
 	}
-	s.command = path
 	return nil
 }
 
