@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -84,8 +85,16 @@ func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
 		Before: r.job.Before + len(r.plan.Specs) + r.spawns.ranks}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
+	folder := "spawn." + strconv.Itoa(number) // in each one in which files are named by ranks
 	if j.OutputDir != "" {
-		j.OutputDir = filepath.Join(j.OutputDir, "spawn."+strconv.Itoa(number))
+		j.OutputDir = filepath.Join(j.OutputDir, folder)
+	}
+	env := &j.Apps[0].Env
+	for _, name := range []string{"GORUN_REPORT", "GORUN_CPUPROFILE"} {
+		if dir := cmp.Or((&Job{Environ: own.Env}).variable(name), j.variable(name)); dir != "" {
+			*env = slices.DeleteFunc(*env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+			*env = append(*env, name+"="+filepath.Join(dir, folder))
+		}
 	}
 	return j
 }

@@ -102,6 +102,18 @@ func meetsParents(w *mpi.Comm, children, parents, n int) (*mpi.Comm, error) {
 	return p, talk(p, n)
 }
 
+// putAround has each rank write into a window of the next one.
+func putAround(c *mpi.Comm) error {
+	w, err := mpi.WinAlloc[int32](c, 1)
+	if err != nil {
+		return err
+	}
+	n := c.Size()
+	err = errors.Join(w.Fence(), w.Put([]int32{int32(c.Rank())}, (c.Rank()+1)%n, 0), w.Fence())
+	got, want := w.Local()[0], int32((c.Rank()+n-1)%n)
+	return errors.Join(err, w.Free(), expect(got == want, "the window has %d, want %d", got, want))
+}
+
 const spawnTalk = 1 << 16 // numbers: more than one eager message
 
 // together: 2 ranks spawn 3, of which the one that is not the first is the root.
@@ -112,8 +124,12 @@ func together(w *mpi.Comm) error {
 			return err
 		}
 		p, err := meetsParents(w, 3, 2, spawnTalk)
+		if err != nil {
+			return err
+		}
+		m, err := merged(p, false)
 		if err == nil {
-			_, err = merged(p, false)
+			err = putAround(m)
 		}
 		if err == nil {
 			dir, _ := os.Getwd()
@@ -137,6 +153,9 @@ func together(w *mpi.Comm) error {
 		return err
 	}
 	m, err := merged(inter, true)
+	if err == nil {
+		err = putAround(m)
+	}
 	if err != nil {
 		return err
 	}
@@ -157,6 +176,19 @@ func TestSpawn(t *testing.T) {
 	t.Parallel()
 	run(t, spec{n: 2, role: "spawn", args: []string{"together"}}, 0).counts(map[string]int{
 		`^rank [01] has spawned$`: 2, `^spawned rank [012] of 3 in /$`: 3})
+}
+
+// A report is of the ranks of one world: the spawned ranks have a report of their own.
+func TestSpawnWithReport(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run(t, spec{n: 2, role: "spawn", args: []string{"together"}, flags: []string{"--report", dir, "--output-dir",
+		filepath.Join(dir, "out")}}, 0)
+	for _, file := range []string{"report.html", "spawn.1/report.html", "out/rank.1.out", "out/spawn.1/rank.2.out"} {
+		if st, err := os.Stat(filepath.Join(dir, file)); err != nil || st.Size() == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
 }
 
 // The ranks meet under a launcher that knows nothing but PMI-1.
