@@ -229,7 +229,11 @@ func (c *serverConn) spawnLines(cmd string) (map[string]string, error) {
 // spawnOf makes a request of values that a process has sent. bad says what is wrong with them.
 func spawnOf(values map[string]string) (q Spawn, bad string) {
 	number := func(key string, low, high int) int {
-		n, err := strconv.Atoi(values[key])
+		v, said := values[key]
+		if !said && low == 0 {
+			return 0
+		}
+		n, err := strconv.Atoi(v)
 		if err != nil || n < low || n > high {
 			bad = key + "_is_missing_or_wrong"
 			return low
