@@ -80,6 +80,9 @@ type Options struct {
 	Survive bool
 	Keys    []Pair                        // in the key-value space from the beginning
 	Log     func(msg string, args ...any) // of connections that prove nothing; nil: silent
+	// Fenced is called when the ranks have left their first barrier, by a goroutine of its own: all have joined. It is not
+	// called if the connection of a rank here has ended before. nil: nothing is called.
+	Fenced func()
 	// Spawn starts a job for a rank, and has done called once with what came of it. It does not wait for the job. nil:
 	// ranks that ask are refused.
 	Spawn func(rank int, q Spawn, done func(error))
@@ -133,6 +136,7 @@ type Server struct {
 	reported  map[int]bool         // guarded by mu; ranks that Ended has told of
 	in        int                  // guarded by mu; of them, those that are in the barrier
 	told      answers
+	fenced    func() // guarded by mu; of Options; nil: it is not to be called any more
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
@@ -203,7 +207,7 @@ func NewServer(size int, o Options) *Server {
 		conns:    map[int]*serverConn{},
 		held:     map[string][]asked{},
 		reported: map[int]bool{},
-		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}},
+		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}}, fenced: o.Fenced,
 	}
 	for _, p := range o.Keys {
 		s.kvs[p.Key] = p.Value
@@ -311,6 +315,7 @@ func (s *Server) leave(c *serverConn) {
 		c.inBarrier = false
 		s.entered--
 	}
+	s.fenced = nil
 	if s.opts.Survive {
 		s.local--
 		s.gather()
@@ -600,6 +605,10 @@ const followKey = "follow"
 
 // release is called with mu held when all ranks are in.
 func (s *Server) release() {
+	if f := s.fenced; f != nil {
+		s.fenced = nil
+		go f()
+	}
 	s.entered, s.in = 0, 0
 	for _, b := range s.below { // first: their ranks are further away
 		b.in = false

@@ -23,11 +23,12 @@ import (
 //	preput_key_N=KEY          N from 0 on
 //	preput_val_N=VALUE
 //	info_num=N
-//	info_key_N=KEY            wdir; gorun_limit, which only gorun knows
+//	info_key_N=KEY            wdir; gorun_limit and gorun_quoted, which only gorun knows
 //	info_val_N=VALUE
 //	endcmd
 //
-// A value goes to the end of its line, without escapes. The reply is a spawn_result. gorun sends it when all processes
+// A value goes to the end of its line, without escapes. With gorun_quoted the arguments are quoted as in Go: a script
+// has several lines. The reply is a spawn_result. gorun sends it when all processes
 // have joined their job, or have failed to, with the reason as why=TEXT in base64url; hydra sends it at once.
 //
 // The new job has a key-value space of its own, which has the keys of the request from the beginning.
@@ -37,6 +38,7 @@ const (
 	EnvSpawned = "PMI_SPAWNED"
 	infoDir    = "wdir"
 	infoLimit  = "gorun_limit"
+	infoQuoted = "gorun_quoted"
 	maxSpawned = 1 << 16 // ranks
 	noSpawn    = "gorun_does_not_spawn_processes_after_the_start"
 )
@@ -134,6 +136,9 @@ func (c *Client) spawnText(q Spawn) ([]byte, error) {
 	say("totspawns", "1")
 	say("spawnssofar", "1")
 	for i, a := range q.Args {
+		if c.ours {
+			a = strconv.Quote(a)
+		}
 		say("arg"+strconv.Itoa(i+1), a)
 	}
 	say("argcnt", strconv.Itoa(len(q.Args)))
@@ -141,6 +146,9 @@ func (c *Client) spawnText(q Spawn) ([]byte, error) {
 	var info []Pair
 	if q.Dir != "" {
 		info = append(info, Pair{infoDir, q.Dir})
+	}
+	if c.ours {
+		info = append(info, Pair{infoQuoted, "1"})
 	}
 	if c.ours && q.Limit > 0 {
 		info = append(info, Pair{infoLimit, strconv.FormatInt(q.Limit.Milliseconds(), 10)})
@@ -266,6 +274,13 @@ func spawnOf(values map[string]string) (q Spawn, bad string) {
 		switch v := value("info_val_%d", i); value("info_key_%d", i) {
 		case infoDir:
 			q.Dir = v
+		case infoQuoted:
+			for i, a := range q.Args {
+				var err error
+				if q.Args[i], err = strconv.Unquote(a); err != nil {
+					return q, fmt.Sprintf("arg%d_is_not_quoted", i+1)
+				}
+			}
 		case infoLimit:
 			ms, err := strconv.ParseInt(v, 10, 64)
 			if err != nil || ms < 0 || ms > int64(24*time.Hour/time.Millisecond) {

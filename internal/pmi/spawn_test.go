@@ -11,8 +11,8 @@ import (
 
 // What a rank asks for reaches the launcher as it is, and so does what has come of it.
 func TestSpawnRequest(t *testing.T) {
-	want := Spawn{Ranks: 3, Command: "/bin/a program", Args: []string{"and more", "", `back\slash`, "x=y"}, Dir: "/tmp",
-		Limit: 1500 * time.Millisecond}
+	args := []string{"and more", "", `back\slash`, "x=y", "two\nlines\x00\xff"}
+	want := Spawn{Ranks: 3, Command: "/bin/a program", Args: args, Dir: "/tmp", Limit: 1500 * time.Millisecond}
 	if err := want.Keep("port", []byte(strings.Repeat("long", 500))); err != nil || len(want.Keys) < 2 {
 		t.Fatalf("%d keys: %v", len(want.Keys), err)
 	}
@@ -88,6 +88,7 @@ func TestSpawnRequestHostile(t *testing.T) {
 		"argcnt=1": "argcnt=2", "preput_key_0=k": "preput_key_0=" + strings.Repeat("k", keyMax+1),
 		"preput_val_0=v": "preput_val_0=" + strings.Repeat("v", valMax+1), "preput_num=1": "preput_num=-1",
 		"info_val_0=5": "info_val_0=never", "info_num=1": "info_num=99999999999999999999", "spawnssofar=1\n": "argcnt=\n",
+		"info_key_0=gorun_limit": "info_key_0=gorun_quoted",
 	} {
 		text := strings.Replace(good, old, bad, 1)
 		if bad == "argcnt=\n" { // the last one holds
@@ -107,14 +108,24 @@ func TestSpawnRequestThatDoesNotFit(t *testing.T) {
 	_, clients := world(t, 1, false, Options{Spawn: func(_ int, q Spawn, done func(error)) { done(nil) }})
 	for _, q := range []Spawn{
 		{Ranks: 1, Command: "a", Args: []string{strings.Repeat("x", maxRead)}},
-		{Ranks: 1, Command: "a", Args: []string{"line\nfeed"}},
+		{Ranks: 1, Command: "a", Args: []string{"x"}, Dir: "line\nfeed"},
 		{Ranks: 1, Command: "a", Args: make([]string, maxSpawn)},
 	} {
 		if err := clients[0].Spawn(t.Context(), q); err == nil {
 			t.Errorf("no error for arguments of %d bytes, %d of them", len(q.Args[0]), len(q.Args))
 		}
 	}
-	if err := clients[0].Spawn(t.Context(), Spawn{Ranks: 1, Command: "a"}); err != nil {
+	ask := func(arg string) error {
+		return clients[0].Spawn(t.Context(), Spawn{Ranks: 1, Command: "a", Args: []string{arg}})
+	}
+	if err := ask("line\nfeed"); err != nil {
+		t.Error(err)
+	}
+	clients[0].ours = false // as of another launcher
+	if err := ask("line\nfeed"); err == nil || !strings.Contains(err.Error(), "control character") {
+		t.Errorf("two lines for another launcher: %v", err)
+	}
+	if err := ask("a"); err != nil {
 		t.Error(err)
 	}
 }
