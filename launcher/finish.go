@@ -42,6 +42,9 @@ func (r *run) finish() int {
 	r.print(action{say: r.streams.Summary()})
 	r.sayEndings()
 	r.print(r.policy.last()) // nothing follows the cause
+	if r.spawned != nil {
+		return r.policy.code // the outlets are of the first job, which goes on
+	}
 	for _, o := range r.streams.Outlets() {
 		r.awaitOutput(o.Flush)
 		r.account(o)
@@ -78,10 +81,6 @@ func (r *run) account(o *stdio.Outlet) {
 
 // unwritten reports that output cannot be written.
 func (r *run) unwritten(err error) {
-	if s := r.spawned; s != nil {
-		s.tell(s.top(), func(r *run) { r.unwritten(err) })
-		return
-	}
 	a := r.policy.unwritten(time.Now(), err)
 	if r.leaving {
 		a.signal = 0 // there are no ranks
@@ -117,7 +116,7 @@ func (r *run) awaitOutput(f func()) {
 
 // checkOutput drops what is not taken.
 func (r *run) checkOutput() {
-	if r.policy.phase == working {
+	if r.policy.phase == working || r.spawned != nil && !r.spawned.ending {
 		return
 	}
 	limit, patience := unreadAfterFailure, 2*closing

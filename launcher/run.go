@@ -426,12 +426,14 @@ func (r *run) rankHeard(e procs.Exit) {
 	r.endings.note(e)
 	r.server.Ended(e.Rank)
 	if e.Signal == syscall.SIGPIPE && r.parent == nil && r.wroteToUnread(e.Rank) {
-		r.unwritten(syscall.EPIPE) // the program alone would die without a word too
+		// The program alone would die without a word too.
+		r.do(r.policy.unwritten(time.Now(), syscall.EPIPE))
 		close(r.ranks[e.Rank].judged)
 		return
 	}
 	s := r.server.State(e.Rank)
 	r.do(r.judge().exited(time.Now(), rankEnd{e, s.Joined && !s.Finalized, s.PeerFailed}))
+	r.spawns.rankEnded(e.Rank)
 	close(r.ranks[e.Rank].judged)
 }
 
@@ -452,11 +454,8 @@ func (r *run) serverEvent(e pmi.Event) {
 	case pmi.EventAbort:
 		r.aborted(abortCall{procs.Exit{Rank: e.Rank}, e.Code, e.Message, e.Consequence})
 	case pmi.EventGarbage:
-		r.say("rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
+		r.say("%s spoke no PMI-1 on its control socket, which was closed: %v", r.nameOf(e.Rank), e.Err)
 	default:
-		if e.Kind == pmi.EventInit {
-			r.spawned.joined()
-		}
 		r.log.Trace("control", "rank", e.Rank, "event", e.Kind.String())
 	}
 }
@@ -552,6 +551,11 @@ func (r *run) hostOf(rank int) string {
 	return r.backend.Host(rank)
 }
 
+// nameOf is what the user reads of a rank.
+func (r *run) nameOf(rank int) string {
+	return procs.Exit{Rank: rank, Spawn: r.spawned.numberOf()}.Name()
+}
+
 // giveUp leaves behind what does not end although it was killed.
 func (r *run) giveUp() {
 	if r.lost, r.abandon = true, nil; r.alive <= 0 {
@@ -560,7 +564,7 @@ func (r *run) giveUp() {
 	var left []string
 	for _, rank := range slices.Sorted(maps.Keys(r.ranks)) {
 		if st := r.ranks[rank]; st.started && !st.ended {
-			left = append(left, fmt.Sprintf("rank %d (pid %d)", rank, st.pid))
+			left = append(left, fmt.Sprintf("%s (pid %d)", r.nameOf(rank), st.pid))
 		}
 	}
 	r.say("killed %v ago and still there, perhaps waiting for a file server, so left behind: %s", abandonAfter,

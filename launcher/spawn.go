@@ -38,14 +38,15 @@ type spawns struct {
 type spawned struct {
 	outer  *run
 	number int // from 1 on; never changes
+	rank   int // of outer, which has asked; never changes
 	run    *run
 
-	want    pmi.Spawn
-	answer  func(error) // to the rank that has asked; nil: it has been answered
-	missing int         // ranks that have not called Init
-	failed  bool        // to start: nothing is said of its ranks
-	late    *time.Timer // when the ranks should have called Init; nil: there is no such time
-	told    chan struct{}
+	want   pmi.Spawn
+	answer func(error) // to the rank that has asked; nil: it has been answered
+	failed bool        // to start: nothing is said of its ranks
+	ending bool        // the run further up has said that the job ends
+	late   *time.Timer // when the ranks should have called Init; nil: there is no such time
+	told   chan struct{}
 }
 
 // errEnds is the error of a spawn in a job that ends.
@@ -58,7 +59,7 @@ func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
 			done(errEnds)
 			return
 		}
-		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), want: q, answer: done, missing: q.Ranks}
+		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: done}
 		j := r.spawnedJob(rank, q, s.number)
 		r.spawns.open++
 		r.spawns.ranks += q.Ranks
@@ -128,8 +129,9 @@ func (s *spawned) supervise(j *Job) int {
 	if s.run = r; !s.begin() {
 		return 0
 	}
-	r.streams = stdio.New(j.Stdout, j.Stderr)
-	o := pmi.Options{Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn}
+	r.streams = stdio.NewTo(s.outer.streams.Stdout, s.outer.streams.Stderr)
+	o := pmi.Options{Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn,
+		Fenced: func() { r.post(func() { s.reply(nil) }) }}
 	r.supervise(local.Spawned(s.want.Ranks), o, func() {
 		if limit := s.want.Limit; limit > 0 {
 			s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
@@ -138,11 +140,12 @@ func (s *spawned) supervise(j *Job) int {
 	return r.policy.code
 }
 
-// begin has the run further up send its orders from now on. It reports whether the job is not about to end.
+// begin has the run further up send its orders from now on. It reports whether the job is not about to end, and the
+// rank that has asked is there.
 func (s *spawned) begin() bool {
 	begun := make(chan bool, 1)
 	s.outer.post(func() {
-		ok := s.outer.policy.phase == working
+		ok := s.outer.policy.phase == working && !s.outer.ranks[s.rank].ended
 		if ok {
 			s.outer.spawns.all = append(s.outer.spawns.all, s)
 		}
@@ -163,8 +166,32 @@ func (l *spawns) send(o order) {
 	}
 	l.phase = o.Phase
 	for _, s := range l.all {
-		s.run.call(func() { s.run.obey(o) })
+		s.run.call(func() {
+			s.ending = s.ending || o.Phase != working
+			s.run.obey(o)
+		})
 	}
+}
+
+// rankEnded gives up what a rank has had started and was not answered yet, where the job goes on without the rank.
+func (l *spawns) rankEnded(rank int) {
+	for _, s := range l.all {
+		if s.rank == rank {
+			s.run.post(func() {
+				if s.answer != nil {
+					s.run.do(s.fail(errEnds))
+				}
+			})
+		}
+	}
+}
+
+// numberOf is the number of a spawned job; 0: s is nil, and the job is the first one.
+func (s *spawned) numberOf() int {
+	if s == nil {
+		return 0
+	}
+	return s.number
 }
 
 // top is the run of the first job.
@@ -201,16 +228,6 @@ func (s *spawned) reply(err error) {
 	}
 }
 
-// joined is called when a rank has called Init. It may be called of nil.
-func (s *spawned) joined() {
-	if s == nil {
-		return
-	}
-	if s.missing--; s.missing == 0 {
-		s.reply(nil)
-	}
-}
-
 // fail gives the start up: the rank that has asked hears why, and all processes are killed.
 func (s *spawned) fail(err error) action {
 	s.failed = true
@@ -224,18 +241,17 @@ func (s *spawned) isLate() action {
 	if s.answer == nil {
 		return action{}
 	}
-	return s.fail(fmt.Errorf("%d of %d processes have not called Init within %v (GORUN_TIMEOUT)", s.missing,
-		s.want.Ranks, s.want.Limit))
+	return s.fail(fmt.Errorf("not all of the %d processes have called Init within %v (GORUN_TIMEOUT)", s.want.Ranks,
+		s.want.Limit))
 }
 
 // exited is of judge, as the methods that follow.
 func (s *spawned) exited(now time.Time, e rankEnd) action {
 	e.Spawn = s.number
-	bad := e.Status() != 0 || e.unfinished
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil && (bad || !s.run.server.State(e.Rank).Joined):
+	case s.answer != nil:
 		return s.fail(fmt.Errorf("%s before all %d had called Init; Spawn starts programs that call mpi.Main or mpi.Init",
 			e.Exit, s.want.Ranks))
 	case s.run.job.Recover:
