@@ -171,21 +171,25 @@ func Finalize() error {
 }
 
 func finalize() error {
-	worlds := append(process.bridges.list(), membership{process.member.Load(), process.world})
+	first := membership{process.member.Load(), process.world}
+	all := func() []membership { return append([]membership{first}, process.bridges.list()...) }
 	// What goes on without a caller in one world may need a rank that is in Finalize, and waits in another one.
 	allAtEnd := func() {
-		for _, j := range worlds {
+		for _, j := range all() {
 			j.member.AtEnd()
 		}
 	}
 	open, left := 0, error(nil)
-	for _, j := range worlds {
+	worlds := all()
+	for i := 0; i < len(worlds); i++ {
+		j := worlds[i]
 		n, err := j.world.group.Process.Finish(j.member.Engine.Flush, func() <-chan struct{} {
 			allAtEnd()
 			return j.member.AtEnd()
 		})
 		open += n
 		left = cmp.Or(left, err)
+		worlds = all() // a Spawn has gone on without its caller
 	}
 	if open > 0 {
 		return mpierr.New("Finalize", ErrRequest, "operations are under way: %d; "+

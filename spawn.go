@@ -45,13 +45,13 @@ type spawning struct {
 // the callers stay as they are.
 //
 // gorun starts ranks in a job on one host, and so does mpiexec.hydra; elsewhere Spawn is ErrUnavailable. It is ErrSpawn
-// at all ranks if a process cannot be started, ends before it has called Init, or does not call it within GORUN_TIMEOUT;
-// the processes are killed then. From then on the new ranks belong to the job: when one dies, the job ends, unless gorun
-// was given --enable-recovery. Finalize waits for the ranks of both sides.
+// at all ranks if a process cannot be started, ends before all are in Init, or does not call it within GORUN_TIMEOUT.
+// The processes are killed then. After Spawn the new ranks belong to the job: when one dies, the job ends, unless
+// gorun was given --enable-recovery. Finalize waits for the ranks of both sides.
 //
 // Messages to the new ranks go by shared memory or TCP. What is made of the intercommunicator, such as by Merge, works
-// as usual. It does not go together with the world in one call: WaitAll takes requests, and Intercomm and the methods of
-// Group take communicators and groups, of one of the two.
+// as usual. It does not go together with the world in one call: WaitAll takes requests, and Intercomm and the methods
+// of Group take communicators and groups, of one of the two.
 func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (*Comm, error) {
 	const op = "Spawn"
 	if h := c.hook(); h != nil {
@@ -216,8 +216,8 @@ func meetParents(m *join.Member) (*Comm, error) {
 	return d, nil
 }
 
-// parentsOf are the ranks that have called Spawn, in their order, and childrenOf those that it has started, in the world
-// of both.
+// parentsOf are the ranks that have called Spawn, in their order, and childrenOf the ranks that it has started, in the
+// world of both.
 func parentsOf(p *join.Port) *ranks.Set {
 	var b ranks.Builder
 	for place := range p.Parents {
