@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
@@ -21,8 +27,10 @@ func init() {
 // spawnScenes are what ranks do that spawn others, and what these do: they are of the same program, and have a Parent.
 var spawnScenes = map[string]func(w *mpi.Comm) error{
 	"together": together, "twice": twice, "generations": generations, "fails": spawnFails, "refused": spawnRefused,
-	"child fails": childFails, "outlive a child": outliveChild, "spawning is collective": spawnAlike,
-	"replace": replaceDead,
+	"child fails": childFails, "outlive one": outliveOne, "spawning is collective": spawnAlike,
+	"replace": replaceDead, "long lines": longLines, "waits in both worlds": waitInBothWorlds,
+	"dies in Init": childDiesInInit, "dies in Spawn": parentDiesInSpawn, "fails often": spawnFailsOften,
+	"waits for a child": waitForAChild,
 }
 
 // expect is an error unless ok.
@@ -33,8 +41,8 @@ func expect(ok bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// talk has each rank of both groups send to each of the other group, and both groups make collective calls. The messages
-// have n numbers.
+// talk has each rank of both groups send to each of the other group, and both groups make collective calls. The
+// messages have n numbers.
 func talk(inter *mpi.Comm, n int) error {
 	const tag = 5
 	mine := make([]int32, n)
@@ -165,6 +173,9 @@ func together(w *mpi.Comm) error {
 	if !errors.Is(err1, mpi.ErrGroup) || !errors.Is(err2, mpi.ErrGroup) {
 		return fmt.Errorf("groups of two worlds: %v, %v", err1, err2)
 	}
+	if _, err := mpi.Self(w).Intercomm(0, m, 1-w.Rank(), 3); !errors.Is(err, mpi.ErrComm) {
+		return fmt.Errorf("a bridge between two worlds: %v", err)
+	}
 	if same, err := mpi.Self(m).Compare(mpi.Self(w)); err != nil || same != mpi.Ident {
 		return fmt.Errorf("two selves: %v, %v", same, err)
 	}
@@ -187,6 +198,13 @@ func TestSpawnWithReport(t *testing.T) {
 	for _, file := range []string{"report.html", "spawn.1/report.html", "out/rank.1.out", "out/spawn.1/rank.2.out"} {
 		if st, err := os.Stat(filepath.Join(dir, file)); err != nil || st.Size() == 0 {
 			t.Errorf("%s: %v", file, err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	calls := map[string]bool{"Spawn": true, "AllreduceValue": false} // which is of both worlds
+	for call, want := range calls {
+		if err != nil || strings.Contains(string(text), call) != want {
+			t.Errorf("the report has %s: %v, %v", call, !want, err)
 		}
 	}
 }
@@ -302,7 +320,7 @@ func spawnFails(w *mpi.Comm) error {
 		{2, os.Args[2], nil, mpi.ErrSpawn}, // no program the kernel knows
 		{2, "true", nil, mpi.ErrSpawn}, {1, "false", nil, mpi.ErrSpawn},
 		{2, "sleep", []string{"1000"}, mpi.ErrSpawn},
-		{1, "sleep", []string{"line\nfeed"}, mpi.ErrSpawn},
+		{1, "sleep", []string{strings.Repeat("9", 1<<16)}, mpi.ErrSpawn},
 	} {
 		inter, err := mpi.Spawn(w, c.n, c.command, c.args)
 		if inter != nil || !errors.Is(err, c.class) {
@@ -332,8 +350,8 @@ func TestSpawnFails(t *testing.T) {
 		`^2 garbage 0: mpi: Spawn: .*rank 0 cannot be started: .*exec format error`,
 		`^2 true 0: mpi: Spawn: .*rank \d of spawn \d .*exited with code 0 before .*Init`,
 		`^1 false 0: mpi: Spawn: .*rank 0 of spawn \d .*exited with code 1 before .*Init`,
-		`^2 sleep 1: mpi: Spawn: .*2 of 2 processes have not called Init within 3s`,
-		`^1 sleep 1: mpi: Spawn: .*control character`)
+		`^2 sleep 1: mpi: Spawn: .*not all of the 2 processes have called Init within 3s`,
+		`^1 sleep 1: mpi: Spawn: .*arg1 has 65538 bytes: PMI-1 carries \d+ in a line`)
 }
 
 // spawnRefused: there is no launcher that starts ranks.
@@ -431,8 +449,9 @@ func TestDeathOfASpawnedRank(t *testing.T) {
 	}
 }
 
-// outliveChild: with --enable-recovery the others go on without a spawned rank that dies.
-func outliveChild(w *mpi.Comm) error {
+// outliveOne: with --enable-recovery the others go on without a rank that dies. os.Args: whether it is the root of the
+// Spawn, which serves the ranks of both sides, or a child.
+func outliveOne(w *mpi.Comm) error {
 	inter, err := mpi.Parent(), error(nil)
 	child := inter != nil
 	if !child {
@@ -443,15 +462,18 @@ func outliveChild(w *mpi.Comm) error {
 	if err := talk(inter, 10); err != nil {
 		return err
 	}
-	if child && w.Rank() == 1 {
-		die()
+	dead, childDies := 0, os.Args[2] == "child"
+	if childDies {
+		dead = 1
 	}
-	if !child {
-		if _, err := mpi.Recv(inter, []byte{0}, 1, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
-			return fmt.Errorf("the receive from the rank that died: %w", err)
+	from := inter
+	if child == childDies {
+		if from = w; w.Rank() == dead {
+			die()
 		}
-	} else if _, err := mpi.Recv(w, []byte{0}, 1, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
-		return fmt.Errorf("the receive from the rank of the same world that died: %w", err)
+	}
+	if _, err := mpi.Recv(from, []byte{0}, dead, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+		return fmt.Errorf("the receive from the rank that died: %w", err)
 	}
 	rest, err := inter.Shrink()
 	if err != nil {
@@ -464,10 +486,19 @@ func outliveChild(w *mpi.Comm) error {
 	return nil
 }
 
-func TestRecoveryFromADeadSpawnedRank(t *testing.T) {
+func TestRecoveryOfSpawnedRanks(t *testing.T) {
 	t.Parallel()
-	j := run(t, spec{n: 2, role: "spawn", args: []string{"outlive a child"}, flags: []string{"--enable-recovery"}}, 137)
-	j.counts(map[string]int{`^goes on: 2 and 2$`: 4, `rank 1 of spawn 1 .*; the job goes on without it$`: 1})
+	for who, want := range map[string]map[string]int{
+		"child": {`^goes on: 2 and 2$`: 4, `rank 1 of spawn 1 .*; the job goes on without it$`: 1},
+		"root":  {`^goes on: 1 and 3$`: 1, `^goes on: 3 and 1$`: 3, `^gorun: rank 0 \(.*; the job goes on without it$`: 1},
+	} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			j := run(t, spec{n: 2, role: "spawn", args: []string{"outlive one", who}, flags: []string{"--enable-recovery"}}, 137)
+			j.counts(want)
+			j.counts(map[string]int{`the job goes on without it$`: 1})
+		})
+	}
 }
 
 // replaceDead: the ranks that live have one started in the place of a dead one.
@@ -519,13 +550,18 @@ func TestSpawnInThePlaceOfADeadRank(t *testing.T) {
 	j.counts(map[string]int{`^rank [012] of 3$`: 3})
 }
 
-// A spawned rank that is stopped by Ctrl-C, or the end of gorun, is one of the job's.
+// Spawned ranks end when the user ends the job, and when gorun is killed.
 func TestSpawnedRanksEndWithGorun(t *testing.T) {
 	t.Parallel()
-	j := start(t, spec{n: 1, role: "spawned sleep"})
-	proc.Eventually(t, "two spawned ranks that are ready", func() bool { return j.count(`^ready$`) == 2 })
-	j.cmd.Process.Kill()
-	j.wait(-1)
+	for s, code := range map[syscall.Signal]int{syscall.SIGKILL: -1, syscall.SIGINT: 130} {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			j := start(t, spec{n: 1, role: "spawned sleep"})
+			proc.Eventually(t, "two spawned ranks that are ready", func() bool { return j.count(`^ready$`) == 2 })
+			j.cmd.Process.Signal(s)
+			j.wait(code)
+		})
+	}
 }
 
 func init() {
@@ -542,4 +578,280 @@ func init() {
 		_, err := mpi.Recv(inter, []byte{0}, 0, tagData)
 		return err
 	})
+}
+
+// longLines: all ranks of both worlds print at the same time.
+func longLines(w *mpi.Comm) error {
+	inter, name := mpi.Parent(), "a"
+	if inter == nil {
+		var err error
+		if inter, err = mpi.Spawn(w, 1, "", os.Args[1:]); err != nil {
+			return err
+		}
+	} else {
+		name = "b"
+	}
+	if err := mpi.Barrier(inter); err != nil {
+		return err
+	}
+	for i := range 500 {
+		fmt.Printf("<%s>\n", strings.Repeat(name, 1000+i))
+	}
+	return nil
+}
+
+// A line of a spawned rank and a line of another rank do not tear each other, also where both wait for the reader. A
+// tag says of which world a rank is.
+func TestLinesOfSpawnedRanks(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]map[string]int{
+		"--tag-output=false": {`(?m)^<a+>$`: 1000, `(?m)^<b+>$`: 500},
+		"--tag-output":       {`(?m)^\[[01]\] <a+>$`: 1000, `(?m)^\[0 of spawn 1\] <b+>$`: 500},
+	} {
+		cmd := exec.Command(proc.Gorun(t), flag, "-n", "2", program(t, ""), "long lines")
+		cmd.Env = append(os.Environ(), proc.RoleVar+"=spawn")
+		text, err := readSlowly(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pattern, want := range want {
+			if got := len(regexp.MustCompile(pattern).FindAll(text, -1)); got != want {
+				t.Errorf("%s: %d lines are %s, want %d", flag, got, pattern, want)
+			}
+		}
+	}
+}
+
+// readSlowly runs a command whose output is read more slowly than it comes.
+func readSlowly(cmd *exec.Cmd) (text []byte, err error) {
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	for piece := make([]byte, 4<<10); err == nil; {
+		var n int
+		n, err = out.Read(piece)
+		text = append(text, piece[:n]...)
+		time.Sleep(time.Millisecond)
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return text, errors.Join(err, cmd.Wait())
+}
+
+// waitInBothWorlds: a rank that waits in one world does what ranks wait for in the other one.
+func waitInBothWorlds(w *mpi.Comm) error {
+	const long = 4 << 20
+	b := make([]byte, long)
+	inter := mpi.Parent()
+	if inter != nil {
+		if _, err := mpi.Recv(inter, b, 0, tagData); err != nil { // rank 0 waits in the other world
+			return err
+		}
+		return mpi.Send(inter, b, 1, tagData)
+	}
+	inter, err := mpi.Spawn(w, 1, "", os.Args[1:])
+	if err != nil {
+		return err
+	}
+	if w.Rank() == 0 {
+		r, err := mpi.Isend(inter, b, 0, tagData)
+		if err != nil {
+			return err
+		}
+		_, err = mpi.Recv(w, b[:1:1], 1, tagGo)
+		_, err2 := r.Wait()
+		return errors.Join(err, err2)
+	}
+	if _, err := mpi.Recv(inter, b, 0, tagData); err != nil {
+		return err
+	}
+	return mpi.Send(w, []byte{1}, 0, tagGo)
+}
+
+func TestProgressInBothWorlds(t *testing.T) {
+	t.Parallel()
+	for _, transports := range []string{"shm", "tcp"} {
+		t.Run(transports, func(t *testing.T) {
+			t.Parallel()
+			run(t, spec{n: 2, role: "spawn", args: []string{"waits in both worlds"},
+				env: []string{"GORUN_TRANSPORTS=" + transports}}, 0)
+		})
+	}
+}
+
+// childDiesInInit: of two spawned ranks one dies when gorun knows of it, and before it has met the others.
+func childDiesInInit(w *mpi.Comm) error {
+	if mpi.Parent() != nil {
+		return errors.New("the ranks have met")
+	}
+	const script = `if [ "$PMI_RANK" = 1 ]; then echo cmd=init pmi_version=1 pmi_subversion=1 >&$PMI_FD
+		read answer <&$PMI_FD; sleep 0.3; kill -9 $$; fi; exec "$@"`
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	inter, err := mpi.Spawn(w, 2, "sh", append([]string{"-c", script, "sh", self}, os.Args[1:]...))
+	if inter != nil || !errors.Is(err, mpi.ErrSpawn) {
+		return fmt.Errorf("a spawned rank dies in Init: %v, %w", inter, err)
+	}
+	fmt.Printf("goes on: %v\n", err)
+	return mpi.Barrier(w)
+}
+
+func TestSpawnedRankThatDiesInInit(t *testing.T) {
+	t.Parallel()
+	for _, flags := range [][]string{nil, {"--enable-recovery"}} {
+		run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init"}, flags: flags}, 0).counts(map[string]int{
+			`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*killed by signal 9 .*before all 2 had called Init`: 2})
+	}
+}
+
+// parentDiesInSpawn: the root dies while the processes start.
+func parentDiesInSpawn(w *mpi.Comm) error {
+	if w.Rank() == 1 {
+		go func() {
+			mark := markVar + "=" + os.Getenv(markVar)
+			asked := func(p proc.Info) bool {
+				return slices.Contains(p.Args(), "12345") && slices.Contains(p.Env(), mark)
+			}
+			for len(proc.List(asked)) < 2 {
+				time.Sleep(time.Millisecond)
+			}
+			die()
+		}()
+	}
+	inter, err := mpi.Spawn(w, 2, "sleep", []string{"12345"}, mpi.SpawnRoot(1))
+	if inter != nil || err == nil {
+		return errors.New("the ranks have met")
+	}
+	if w.Rank() == 1 || !errors.Is(err, mpi.ErrPeerFailed) {
+		return err
+	}
+	fmt.Printf("goes on: %v\n", err)
+	return nil
+}
+
+func TestParentThatDiesInSpawn(t *testing.T) {
+	t.Parallel()
+	s := spec{n: 3, role: "spawn", args: []string{"dies in Spawn"}, env: []string{"GORUN_TIMEOUT=1h"}} // no need to wait
+	t.Run("stopped", func(t *testing.T) {
+		t.Parallel()
+		run(t, s, 137).lastLine(`gorun: rank 1 \(pid \d+ on host \S+\) was killed by signal 9 \(killed\); ` +
+			`the job is stopped`)
+	})
+	t.Run("recovery", func(t *testing.T) {
+		t.Parallel()
+		s.flags = []string{"--enable-recovery"}
+		run(t, s, 137).counts(map[string]int{`^goes on: `: 2})
+	})
+}
+
+// spawnFailsOften: what has failed leaves nothing at gorun.
+func spawnFailsOften(w *mpi.Comm) error {
+	count := func() (n int) {
+		for _, of := range []string{"fd", "task"} {
+			l, _ := os.ReadDir(fmt.Sprintf("/proc/%d/%s", os.Getppid(), of))
+			n += len(l)
+		}
+		return n
+	}
+	fail := func(times int) error {
+		for range times {
+			if _, err := mpi.Spawn(w, 2, "true", nil); !errors.Is(err, mpi.ErrSpawn) {
+				return fmt.Errorf("true is spawned: %w", err)
+			}
+		}
+		return nil
+	}
+	if err := fail(5); err != nil {
+		return err
+	}
+	before := count()
+	if err := fail(40); err != nil {
+		return err
+	}
+	for end := time.Now().Add(time.Minute); count() > before+20; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("gorun had %d descriptors and threads after 5 spawns, and has %d after 45", before, count())
+		}
+	}
+	return nil
+}
+
+func TestSpawnsThatFailLeaveNothing(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 1, role: "spawn", args: []string{"fails often"}}, 0)
+}
+
+// waitForAChild: all ranks of a world wait for each other, and by another goroutine for a spawned rank, which has them
+// go on.
+func waitForAChild(w *mpi.Comm) error {
+	if p := mpi.Parent(); p != nil {
+		time.Sleep(sleepOf())
+		return errors.Join(mpi.Send(p, []byte{1}, 0, tagGo), mpi.Send(p, []byte{1}, 1, tagGo))
+	}
+	inter, err := mpi.Spawn(w, 1, "", os.Args[1:])
+	if err != nil {
+		return err
+	}
+	other := make(chan error, 1)
+	go func() {
+		_, err := mpi.Recv(inter, []byte{0}, 0, tagGo)
+		other <- errors.Join(err, mpi.Send(w, []byte{1}, 1-w.Rank(), tagData))
+	}()
+	_, err = mpi.Recv(w, []byte{0}, 1-w.Rank(), tagData)
+	return errors.Join(err, <-other)
+}
+
+// A job whose ranks wait for a spawned one does not stand.
+func TestJobThatWaitsForASpawnedRank(t *testing.T) {
+	t.Parallel()
+	j := run(t, spec{n: 2, role: "spawn", args: []string{"waits for a child"}, flags: []string{"--stall", "500ms"},
+		env: []string{"WAITS_SLEEP=3s"}}, 0)
+	j.counts(map[string]int{"can move": 0})
+}
+
+func init() {
+	roles["spawn is given up"] = giveUpSpawn
+}
+
+// giveUpSpawn: the context of a Spawn ends, and the program calls Finalize, while the process is on its way to Init.
+func giveUpSpawn() error {
+	w, err := mpi.Init()
+	if err != nil {
+		return err
+	}
+	if mpi.Parent() != nil {
+		time.Sleep(300 * time.Millisecond)
+		fmt.Println("spawned at", time.Now().UnixNano())
+		return mpi.Finalize()
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, err = mpi.Spawn(w.WithContext(ctx), 1, "sh", []string{"-c", "sleep 1; exec " + self})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("a Spawn that is given up: %w", err)
+	}
+	err = mpi.Finalize()
+	fmt.Println("left at", time.Now().UnixNano())
+	return err
+}
+
+// A Spawn whose caller has given it up is carried out, and Finalize waits for its ranks.
+func TestSpawnThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	j := run(t, spec{n: 2, role: "spawn is given up"}, 0)
+	spawned, left := j.find(`^spawned at (\d+)$`), j.find(`^left at (\d+)$`)
+	if len(spawned) != 1 || len(left) != 2 || min(left[0][1], left[1][1]) < spawned[0][1] {
+		t.Errorf("the ranks print\n%s", j.out.String())
+	}
 }
