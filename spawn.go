@@ -44,10 +44,10 @@ type spawning struct {
 // program of the caller. The new ranks have a world of their own, and Parent there returns the other end. The worlds of
 // the callers stay as they are.
 //
-// gorun starts ranks in a job on one host, and so does mpiexec.hydra; elsewhere Spawn is ErrUnavailable. It is ErrSpawn
-// at all ranks if a process cannot be started, ends before all are in Init, or does not call it within GORUN_TIMEOUT.
-// The processes are killed then. After Spawn the new ranks belong to the job: when one dies, the job ends, unless
-// gorun was given --enable-recovery. Finalize waits for the ranks of both sides.
+// gorun and mpiexec.hydra start ranks; in a Slurm allocation, in pods and elsewhere Spawn is ErrUnavailable. It is
+// ErrSpawn at all ranks if a process cannot be started, ends before all are in Init, or does not call it within
+// GORUN_TIMEOUT. The processes are killed then. After Spawn the new ranks belong to the job: when one dies, the job
+// ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides.
 //
 // Messages to the new ranks go by shared memory or TCP. What is made of the intercommunicator, such as by Merge, works
 // as usual. It does not go together with the world in one call: WaitAll takes requests, and Intercomm and the methods

@@ -126,7 +126,7 @@ func (a *parent) work(m *startMessage, cleaner []string) {
 	local := procs.NewLocal(len(plan.Specs), true, cleaner)
 	local.ServeAgent(plan.Host)
 	r.supervise(local, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
-		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover, Spawn: spawnElsewhere}, func() {
+		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover}, func() {
 		if below := m.Hosts[1:]; len(below) > 0 {
 			r.addFleet(*m, below, r.server, me)
 		}
@@ -139,7 +139,7 @@ func (a *parent) plan(m *startMessage) (*Job, *Plan, error) {
 		return nil, nil, fmt.Errorf("gorun's folder %s is not there, use --wdir: %w", m.Dir, errors.Unwrap(err))
 	}
 	own := m.Hosts[0]
-	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true}
+	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true, Before: m.Before}
 	j.KillDelay = insist
 	if !own.Own {
 		j.Environ = procs.EnvironOn(m.Environ, os.Environ())

@@ -15,10 +15,11 @@ import (
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
-// A rank of a job on this host may have gorun start a job of other ranks (pmi.Spawn). That is a run of its own, with a
+// A rank may have gorun start a job of other ranks (pmi.Spawn). That is a run of its own, with a
 // supervisor of its own, in this process. As long as it starts, it is judged by itself: a rank that does not come to
 // Init is an error of the rank that has asked, and of no other. From then on its ranks are ranks of the whole job: the
 // run at the top judges their ends, and all runs obey the signals of that.
@@ -52,7 +53,7 @@ type spawned struct {
 // errEnds is the error of a spawn in a job that ends.
 var errEnds = errors.New("the job ends")
 
-// spawn is pmi.Options.Spawn of a job on this host.
+// spawn is pmi.Options.Spawn of the run that has all ranks of a job.
 func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
 	r.post(func() {
 		if r.policy.phase != working || r.leaving {
@@ -67,24 +68,29 @@ func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
 	})
 }
 
-// spawnElsewhere is pmi.Options.Spawn of an agent.
+// spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.
 func spawnElsewhere(_ int, _ pmi.Spawn, done func(error)) {
-	done(fmt.Errorf("%w: this one has several hosts; gorun does it in a job on one host only", pmi.ErrNoSpawn))
+	done(fmt.Errorf("%w: its agents were started by Slurm, or are pods; gorun does it on hosts that it reaches by itself",
+		pmi.ErrNoSpawn))
 }
 
 // spawnedJob is what a rank has asked for. It has the settings of the program of that rank.
 func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
 	at := slices.IndexFunc(r.plan.Specs, func(s procs.Spec) bool { return s.Rank == rank })
 	own := r.job.Apps[r.plan.Specs[at].App]
+	hosts, before := []place.Host{{Name: r.plan.Host}}, len(r.plan.Specs)
+	if r.plan.Remote {
+		hosts, before = r.job.Hosts, (r.plan.World+len(r.plan.Layout.Hosts)-1)/len(r.plan.Layout.Hosts)
+	}
 	app := App{Ranks: q.Ranks, Path: q.Command, Name: q.Command, Args: q.Args, Dir: cmp.Or(q.Dir, own.Dir),
 		Env: append(slices.Clone(own.Env), pmi.EnvSpawned+"=1")}
 	if q.Command == "" {
-		app.Path, app.Name = own.Path, own.Name
+		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
 	}
-	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: []place.Host{{Name: r.plan.Host}},
+	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts,
 		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Announced: true,
-		Before: r.job.Before + len(r.plan.Specs) + r.spawns.ranks}
-	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{}, true, "none", 0, Stall{}
+		Before: r.job.Before + before + r.spawns.ranks/len(hosts)}
+	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
 	folder := "spawn." + strconv.Itoa(number) // in each one in which files are named by ranks
 	if j.OutputDir != "" {
@@ -114,14 +120,13 @@ func (s *spawned) live(j *Job) {
 
 // supervise returns the exit code of the job, if that is its own.
 func (s *spawned) supervise(j *Job) int {
-	local, ok := s.outer.backend.(interface{ Spawned(size int) *procs.Local })
 	plan, err := j.Plan()
-	switch {
-	case err != nil:
+	var me *reach.Self
+	if err == nil && plan.Remote {
+		me, err = reach.Me()
+	}
+	if err != nil {
 		s.reply(err)
-		return 0
-	case !ok || plan.Remote:
-		s.reply(errors.New("its ranks would be on another host"))
 		return 0
 	}
 	r := j.newRun(plan)
@@ -130,13 +135,23 @@ func (s *spawned) supervise(j *Job) int {
 		return 0
 	}
 	r.streams = stdio.NewTo(s.outer.streams.Stdout, s.outer.streams.Stderr)
-	o := pmi.Options{Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn,
+	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn,
 		Fenced: func() { r.post(func() { s.reply(nil) }) }}
-	r.supervise(local.Spawned(s.want.Ranks), o, func() {
-		if limit := s.want.Limit; limit > 0 {
-			s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
-		}
-	})
+	if limit := s.want.Limit; limit > 0 {
+		s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
+	}
+	if plan.Remote {
+		r.lead(me, o)
+		return r.policy.code
+	}
+	o.Mapping = plan.Layout.Order.Mapping()
+	var local *procs.Local
+	if l, ok := s.outer.backend.(interface{ Spawned(size int) *procs.Local }); ok {
+		local = l.Spawned(s.want.Ranks)
+	} else {
+		local = procs.NewLocal(s.want.Ranks, false, nil) // this process has no other ranks, but agents
+	}
+	r.supervise(local, o, func() {})
 	return r.policy.code
 }
 
@@ -275,14 +290,36 @@ func (s *spawned) aborted(_ time.Time, a abortCall) action {
 }
 
 func (s *spawned) cannotStart(err error, code int) action {
-	if s.answer != nil {
+	switch {
+	case s.failed: // on another host before
+		return action{}
+	case s.answer != nil:
 		return s.fail(err)
 	}
 	s.tell(s.top(), func(r *run) { r.cannotStart(err, code) })
 	return action{}
 }
 
-// hostLost and agentStopped are of agents, which a spawned job has none of.
-func (s *spawned) hostLost(time.Time, error) action { return action{} }
+func (s *spawned) hostLost(now time.Time, err error) action {
+	switch {
+	case s.failed:
+		return action{}
+	case s.answer != nil:
+		return s.fail(err)
+	case s.run.job.Recover:
+		return s.run.policy.hostLost(now, err)
+	}
+	s.tell(s.top(), func(r *run) { r.do(r.policy.hostLost(time.Now(), err)) })
+	return action{}
+}
 
-func (s *spawned) agentStopped(time.Time, error, int) action { return action{} }
+func (s *spawned) agentStopped(_ time.Time, err error, code int) action {
+	switch {
+	case s.failed:
+		return action{}
+	case s.answer != nil:
+		return s.fail(err)
+	}
+	s.tell(s.top(), func(r *run) { r.do(r.policy.agentStopped(time.Now(), err, code)) })
+	return action{}
+}

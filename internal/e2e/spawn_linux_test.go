@@ -185,9 +185,14 @@ func together(w *mpi.Comm) error {
 
 func TestSpawn(t *testing.T) {
 	t.Parallel()
-	run(t, spec{n: 2, role: "spawn", args: []string{"together"}}, 0).counts(map[string]int{
-		`^rank [01] has spawned$`: 2, `^spawned rank [012] of 3 in /$`: 3})
+	for _, flags := range [][]string{nil, spawnHosts} {
+		run(t, spec{n: 2, role: "spawn", args: []string{"together"}, flags: flags}, 0).counts(map[string]int{
+			`^rank [01] has spawned$`: 2, `^spawned rank [012] of 3 in /$`: 3})
+	}
 }
+
+// spawnHosts are flags for two hosts.
+var spawnHosts = []string{"--launcher", "exec", "-H", "a,b"}
 
 // A report is of the ranks of one world: the spawned ranks have a report of their own.
 func TestSpawnWithReport(t *testing.T) {
@@ -275,7 +280,10 @@ func twice(w *mpi.Comm) error {
 
 func TestSpawnTwice(t *testing.T) {
 	t.Parallel()
-	run(t, spec{n: 2, role: "spawn", args: []string{"twice"}}, 0).counts(map[string]int{`^rank [01] has spawned$`: 2})
+	for _, flags := range [][]string{nil, spawnHosts} {
+		run(t, spec{n: 2, role: "spawn", args: []string{"twice"}, flags: flags}, 0).counts(map[string]int{
+			`^rank [01] has spawned$`: 2})
+	}
 }
 
 // generations: each rank spawns one that is one generation younger.
@@ -342,12 +350,20 @@ func TestSpawnFails(t *testing.T) {
 	if err := os.WriteFile(garbage, []byte("\x00\x01\x02 no program"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	run(t, spec{n: 2, role: "spawn", args: []string{"fails", garbage}, env: []string{"GORUN_TIMEOUT=3s"}}, 0).says(
+	for _, flags := range [][]string{nil, spawnHosts} {
+		spawnFailsOn(t, garbage, flags)
+	}
+}
+
+func spawnFailsOn(t *testing.T, garbage string, flags []string) {
+	t.Helper()
+	run(t, spec{n: 2, role: "spawn", args: []string{"fails", garbage}, env: []string{"GORUN_TIMEOUT=3s"},
+		flags: flags}, 0).says(
 		`^0 \. 0: mpi: Spawn: .*start 1 at least`,
 		`^2 program 0: mpi: Spawn: rank 0: .*/no/such/program.*no such file`,
 		`^1 passwd 0: mpi: Spawn: .*permission denied`,
 		`^1 no-such-program-anywhere 0: mpi: Spawn: .*not found`,
-		`^2 garbage 0: mpi: Spawn: .*rank 0 cannot be started: .*exec format error`,
+		`^2 garbage 0: mpi: Spawn: .*rank \d cannot be started: .*exec format error`,
 		`^2 true 0: mpi: Spawn: .*rank \d of spawn \d .*exited with code 0 before .*Init`,
 		`^1 false 0: mpi: Spawn: .*rank 0 of spawn \d .*exited with code 1 before .*Init`,
 		`^2 sleep 1: mpi: Spawn: .*not all of the 2 processes have called Init within 3s`,
@@ -367,8 +383,6 @@ func TestSpawnIsRefused(t *testing.T) {
 	t.Parallel()
 	args := []string{"refused"}
 	run(t, spec{bare: true, role: "spawn", args: args}, 0).says(`^unavailable true: mpi: Spawn: .*gorun -n N`)
-	run(t, spec{n: 2, role: "spawn", args: args, flags: []string{"--launcher", "exec", "-H", "a,b"}}, 0).says(
-		`^unavailable true: mpi: Spawn: .*one host only`)
 }
 
 // spawnAlike: ranks that do not call Spawn alike get an error, and nothing is started.
@@ -440,11 +454,13 @@ func TestDeathOfASpawnedRank(t *testing.T) {
 		"exit":  {1, `gorun: %s \(pid \d+ on host \S+\) exited with code 0 without calling Finalize; the job is stopped`},
 	} {
 		for who, name := range map[string]string{"child": "rank 1 of spawn 1", "parent": "rank 1"} {
-			t.Run(who+" "+how, func(t *testing.T) {
-				t.Parallel()
-				run(t, spec{n: 2, role: "spawn", args: []string{"child fails", how, who}}, want.code).
-					lastLine(fmt.Sprintf(want.line, name))
-			})
+			for hosts, flags := range map[string][]string{"one host": nil, "hosts": spawnHosts} {
+				t.Run(who+" "+how+" "+hosts, func(t *testing.T) {
+					t.Parallel()
+					run(t, spec{n: 2, role: "spawn", args: []string{"child fails", how, who}, flags: flags}, want.code).
+						lastLine(fmt.Sprintf(want.line, name))
+				})
+			}
 		}
 	}
 }
@@ -460,6 +476,9 @@ func outliveOne(w *mpi.Comm) error {
 		}
 	}
 	if err := talk(inter, 10); err != nil {
+		return err
+	}
+	if err := mpi.Barrier(w); err != nil { // the ranks of a world have met too, on whatever hosts they are
 		return err
 	}
 	dead, childDies := 0, os.Args[2] == "child"
@@ -492,12 +511,15 @@ func TestRecoveryOfSpawnedRanks(t *testing.T) {
 		"child": {`^goes on: 2 and 2$`: 4, `rank 1 of spawn 1 .*; the job goes on without it$`: 1},
 		"root":  {`^goes on: 1 and 3$`: 1, `^goes on: 3 and 1$`: 3, `^gorun: rank 0 \(.*; the job goes on without it$`: 1},
 	} {
-		t.Run(who, func(t *testing.T) {
-			t.Parallel()
-			j := run(t, spec{n: 2, role: "spawn", args: []string{"outlive one", who}, flags: []string{"--enable-recovery"}}, 137)
-			j.counts(want)
-			j.counts(map[string]int{`the job goes on without it$`: 1})
-		})
+		for hosts, flags := range map[string][]string{"one host": nil, "hosts": spawnHosts} {
+			t.Run(who+" "+hosts, func(t *testing.T) {
+				t.Parallel()
+				flags := append([]string{"--enable-recovery"}, flags...)
+				j := run(t, spec{n: 2, role: "spawn", args: []string{"outlive one", who}, flags: flags}, 137)
+				j.counts(want)
+				j.counts(map[string]int{`the job goes on without it$`: 1})
+			})
+		}
 	}
 }
 
@@ -554,13 +576,15 @@ func TestSpawnInThePlaceOfADeadRank(t *testing.T) {
 func TestSpawnedRanksEndWithGorun(t *testing.T) {
 	t.Parallel()
 	for s, code := range map[syscall.Signal]int{syscall.SIGKILL: -1, syscall.SIGINT: 130} {
-		t.Run(s.String(), func(t *testing.T) {
-			t.Parallel()
-			j := start(t, spec{n: 1, role: "spawned sleep"})
-			proc.Eventually(t, "two spawned ranks that are ready", func() bool { return j.count(`^ready$`) == 2 })
-			j.cmd.Process.Signal(s)
-			j.wait(code)
-		})
+		for hosts, flags := range map[string][]string{"one host": nil, "hosts": {"--launcher", "exec", "-H", "a"}} {
+			t.Run(s.String()+" "+hosts, func(t *testing.T) {
+				t.Parallel()
+				j := start(t, spec{n: 1, role: "spawned sleep", flags: flags})
+				proc.Eventually(t, "two spawned ranks that are ready", func() bool { return j.count(`^ready$`) == 2 })
+				j.cmd.Process.Signal(s)
+				j.wait(code)
+			})
+		}
 	}
 }
 
@@ -705,7 +729,7 @@ func childDiesInInit(w *mpi.Comm) error {
 
 func TestSpawnedRankThatDiesInInit(t *testing.T) {
 	t.Parallel()
-	for _, flags := range [][]string{nil, {"--enable-recovery"}} {
+	for _, flags := range [][]string{nil, {"--enable-recovery"}, spawnHosts} {
 		run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init"}, flags: flags}, 0).counts(map[string]int{
 			`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*killed by signal 9 .*before all 2 had called Init`: 2})
 	}
@@ -738,17 +762,22 @@ func parentDiesInSpawn(w *mpi.Comm) error {
 
 func TestParentThatDiesInSpawn(t *testing.T) {
 	t.Parallel()
-	s := spec{n: 3, role: "spawn", args: []string{"dies in Spawn"}, env: []string{"GORUN_TIMEOUT=1h"}} // no need to wait
-	t.Run("stopped", func(t *testing.T) {
-		t.Parallel()
-		run(t, s, 137).lastLine(`gorun: rank 1 \(pid \d+ on host \S+\) was killed by signal 9 \(killed\); ` +
-			`the job is stopped`)
-	})
-	t.Run("recovery", func(t *testing.T) {
-		t.Parallel()
-		s.flags = []string{"--enable-recovery"}
-		run(t, s, 137).counts(map[string]int{`^goes on: `: 2})
-	})
+	for hosts, flags := range map[string][]string{"one host": nil, "hosts": spawnHosts} {
+		s := spec{n: 3, role: "spawn", args: []string{"dies in Spawn"}, env: []string{"GORUN_TIMEOUT=1h"}} // no need to wait
+		t.Run("stopped "+hosts, func(t *testing.T) {
+			t.Parallel()
+			s := s
+			s.flags = flags
+			run(t, s, 137).lastLine(`gorun: rank 1 \(pid \d+ on host \S+\) was killed by signal 9 \(killed\); ` +
+				`the job is stopped`)
+		})
+		t.Run("recovery "+hosts, func(t *testing.T) {
+			t.Parallel()
+			s := s
+			s.flags = append([]string{"--enable-recovery"}, flags...)
+			run(t, s, 137).counts(map[string]int{`^goes on: `: 2})
+		})
+	}
 }
 
 // spawnFailsOften: what has failed leaves nothing at gorun.

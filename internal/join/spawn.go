@@ -113,7 +113,7 @@ type spawner interface {
 
 // CanSpawn is why the launcher of this rank does not start other ranks, or nil.
 func (m *Member) CanSpawn() error {
-	const do = "start the program by gorun -n N on one host, or by mpiexec.hydra"
+	const do = "start the program by gorun -n N, or by mpiexec.hydra"
 	if m.client == nil {
 		return errors.New("this process has no launcher that could start others: " + do)
 	}

@@ -2,6 +2,7 @@ package pmi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -188,15 +189,115 @@ func (c *serverConn) spawn(l line) error {
 		return &protocolError{errors.New("a spawn after finalize")}
 	case l.cmd != spawnCommand:
 		return c.answer(errorReply(name, "unknown_command"))
-	case start == nil:
+	case start == nil && c.s.opts.Above == nil:
 		return c.answer(errorReply(name, noSpawn))
 	case bad != "":
 		return c.answer(errorReply(name, bad))
+	case start == nil:
+		c.s.handUpSpawn(c.rank, q, func(l line) { c.outbox <- l.bytes() })
 	default:
 		var once sync.Once
 		start(c.rank, q, func(err error) { once.Do(func() { c.outbox <- spawnReply(name, err).bytes() }) })
 	}
 	return nil
+}
+
+// A server that does not start processes hands a spawn up, in one line:
+//
+//	cmd=spawn rank=N request=TEXT        in base64url: a Spawn in JSON, whose strings are in base64
+//
+// The reply is the spawn_result that the rank gets.
+
+// spawnMessage is a Spawn whose strings may be any bytes.
+type spawnMessage struct {
+	Ranks        int
+	Command, Dir []byte
+	Args         [][]byte
+	Keys         []Pair
+	Limit        time.Duration
+}
+
+// maxRequest is how long the line of a spawn that is handed up may be: a frame between hosts has 64 KiB.
+const maxRequest = 60 << 10
+
+// handUpSpawn has the server above answer.
+func (s *Server) handUpSpawn(rank int, q Spawn, then func(line)) {
+	m := spawnMessage{Ranks: q.Ranks, Command: []byte(q.Command), Dir: []byte(q.Dir), Keys: q.Keys, Limit: q.Limit}
+	for _, a := range q.Args {
+		m.Args = append(m.Args, []byte(a))
+	}
+	b, err := json.Marshal(m)
+	text := newLine(spawnCommand, "rank", strconv.Itoa(rank), "request", b64.EncodeToString(b)).bytes()
+	if err != nil || len(text) > maxRequest {
+		then(spawnReply(replyName(spawnCommand), fmt.Errorf("the arguments are too long (%d bytes)", len(text))))
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passUp(text, then)
+}
+
+// passUp asks the server above what no other rank asks as well. mu is held.
+func (s *Server) passUp(text []byte, then func(line)) {
+	if s.closed {
+		then(errorReply(replyName(spawnCommand), "the_launcher_is_gone"))
+		return
+	}
+	s.send(asked{text: string(text), q: &question{done: make(chan struct{}), then: []func(line){then}}}, nil)
+}
+
+// spawnBelow deals with a spawn that a server below has handed up. mu is held.
+func (s *Server) spawnBelow(l line, answered func(line)) {
+	name := replyName(spawnCommand)
+	if s.opts.Above != nil {
+		s.passUp(l.bytes(), answered)
+		return
+	}
+	q, err := spawnRequest(l)
+	rank, err2 := l.number("rank")
+	switch {
+	case err != nil || err2 != nil || rank < 0 || rank >= s.size:
+		answered(errorReply(name, "the_request_makes_no_sense"))
+	case s.opts.Spawn == nil:
+		answered(errorReply(name, noSpawn))
+	default:
+		var once sync.Once
+		go s.opts.Spawn(rank, q, func(err error) { // the launcher may be waiting for mu
+			once.Do(func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				answered(spawnReply(name, err))
+			})
+		})
+	}
+}
+
+// spawnRequest reads what handUpSpawn has written.
+func spawnRequest(l line) (Spawn, error) {
+	encoded, _ := l.get("request")
+	b, err := b64.DecodeString(encoded)
+	if err != nil {
+		return Spawn{}, err
+	}
+	var m spawnMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		return Spawn{}, err
+	}
+	values := map[string]string{"nprocs": strconv.Itoa(m.Ranks), "execname": string(m.Command), "totspawns": "1",
+		"argcnt": strconv.Itoa(len(m.Args)), "preput_num": strconv.Itoa(len(m.Keys)), "info_num": "3",
+		"info_key_0": infoDir, "info_val_0": string(m.Dir), "info_key_1": infoQuoted, "info_val_1": "1",
+		"info_key_2": infoLimit, "info_val_2": strconv.FormatInt(m.Limit.Milliseconds(), 10)}
+	for i, a := range m.Args {
+		values[fmt.Sprintf("arg%d", i+1)] = strconv.Quote(string(a))
+	}
+	for i, p := range m.Keys {
+		values[fmt.Sprintf("preput_key_%d", i)], values[fmt.Sprintf("preput_val_%d", i)] = p.Key, p.Value
+	}
+	q, bad := spawnOf(values)
+	if bad != "" {
+		err = errors.New(bad)
+	}
+	return q, err
 }
 
 // spawnReply is at most maxWrite bytes long.

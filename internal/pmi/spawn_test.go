@@ -129,3 +129,37 @@ func TestSpawnRequestThatDoesNotFit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a rank asks for that another server serves than the one that starts processes, goes there as it is.
+func TestSpawnRequestFromBelow(t *testing.T) {
+	tr, clients := treeOf(t, [][]int{{0}, {1, 2}}, []int{-1, 0})
+	want := Spawn{Ranks: 3, Command: "/bin/\xff", Args: []string{"and\nmore", "", "\xfe\xff"}, Dir: "/tmp", Limit: time.Second}
+	if err := want.Keep("port", []byte("somewhere")); err != nil {
+		t.Fatal(err)
+	}
+	err := clients[2].Spawn(t.Context(), want)
+	if !errors.Is(err, ErrNoSpawn) {
+		t.Errorf("%v, want one that wraps ErrNoSpawn", err)
+	}
+	tr.root.opts.Spawn = func(rank int, q Spawn, done func(error)) {
+		if rank != 2 || !reflect.DeepEqual(q, want) {
+			t.Errorf("rank %d asks for %+v, want rank 2 and %+v", rank, q, want)
+		}
+		done(errors.New("no room"))
+	}
+	if err := clients[2].Spawn(t.Context(), want); err == nil || err.Error() != "no room" {
+		t.Errorf("%v, want: no room", err)
+	}
+	long := want
+	long.Args = []string{strings.Repeat("x", 15<<10), strings.Repeat("y", 15<<10), strings.Repeat("z", 15<<10)}
+	if err := clients[2].Spawn(t.Context(), long); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("45 KiB of arguments: %v", err)
+	}
+	for _, request := range []string{"cmd=spawn", "cmd=spawn rank=1 request=!", "cmd=spawn rank=9 request=e30",
+		"cmd=spawn rank=1 request=e30"} {
+		e := &edge{tree: tr, down: make(chan func() error, 1)} // nothing that it answers goes down
+		if err := tr.root.NewBelow(3, e).Ask([]byte(request)); err != nil || len(e.down) != 1 {
+			t.Errorf("%s: %v, %d answers", request, err, len(e.down))
+		}
+	}
+}
