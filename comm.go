@@ -60,6 +60,7 @@ const (
 // selfComm is the communicator of one rank alone, which the first call of Self makes.
 type selfComm struct {
 	once sync.Once
+	of   *commState // the world
 	s    *commState
 }
 
@@ -76,7 +77,8 @@ func Self(c *Comm) *Comm {
 	own := c.self
 	own.once.Do(func() {
 		own.s = &commState{self: own, alone: true}
-		c.group.Derive(&own.s.group, ranks.Of(ranks.Strided(c.group.WorldRank, 1, 1)), c.group.Numbers.TakeLast())
+		w := &own.of.group
+		w.Derive(&own.s.group, ranks.Of(ranks.Strided(w.WorldRank, 1, 1)), w.Numbers.TakeLast())
 		own.s.group.SetName("self")
 		own.s.publish()
 	})

@@ -95,7 +95,7 @@ var suffixes = [agree.MakeEnd]string{agree.MakeDup: "dup", agree.MakeSplit: "spl
 	agree.MakeDistGraphAdjacent: "graph", agree.MakeDistGraphWeighted: "graph",
 	agree.MakeDistGraphAdjacentWeighted: "graph", agree.MakeIntercomm: "inter", agree.MakeMerge: "merged",
 	agree.MakeWinAlloc: "win", agree.MakeWinShared: "win", agree.MakeWinCreate: "win",
-	agree.MakeWinDynamic: "win", agree.MakeShrink: "shrunk"}
+	agree.MakeWinDynamic: "win", agree.MakeShrink: "shrunk", agree.MakeSpawn: "spawn"}
 
 // handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks
 // send on it are dropped.

@@ -69,7 +69,7 @@ const graph = `
 
 	# Ways into a job.
 	internal/bootstrap            :
-	internal/bootstrap/rank0      : internal/pmi, internal/cpuset
+	internal/bootstrap/rank0      : internal/pmi, internal/auth, internal/cpuset
 	internal/bootstrap/pmix       : internal/bootstrap, internal/pmi
 	internal/bootstrap/slurm      : internal/bootstrap/rank0, internal/auth, internal/place
 	internal/bootstrap/index      : internal/bootstrap/rank0, internal/auth
@@ -79,7 +79,7 @@ const graph = `
 	# The one package that knows every transport, and the public package on top.
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
 	                                transport/ucx, transport/multi, internal/bootstrap, internal/bootstrap/detect,
-	                                internal/pmi, internal/place, internal/cpuset, internal/settings,
+	                                internal/bootstrap/rank0, internal/pmi, internal/place, internal/cpuset, internal/settings,
 	                                internal/sysmon, internal/waitpolicy, internal/tuned, collectives,
 	                                {github.com/hashicorp/go-hclog}
 	internal/mpierr               : pml, transport, accel, internal/ranks

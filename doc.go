@@ -52,6 +52,11 @@
 // were sent (MPI 4.1 §3.5). Any goroutine may call any function at any time
 // (MPI_THREAD_MULTIPLE, §11.6).
 //
+// # Starting ranks
+//
+// Spawn starts ranks that have a world of their own, and Parent connects them with the ranks that called it. Options:
+// SpawnOption, SpawnRoot, SpawnDir.
+//
 // # Outliving ranks
 //
 // Comm.Failed, Comm.AckFailed, Comm.Revoke, Comm.Agree and Comm.Shrink let a program go on without ranks that have
@@ -133,6 +138,7 @@
 //   - ErrTruncate: the message was longer than the buffer
 //   - ErrTimeout: the other rank did not answer in time during a connection
 //   - ErrUnavailable: no transport connects the two ranks
+//   - ErrSpawn: processes could not be started, or have not joined
 //   - ErrNoMemory: there is no room for the transport's buffers
 //   - ErrDevice: the driver of a GPU reports an error
 //   - ErrAborted: the job ends, or another rank of this process has failed

@@ -31,6 +31,7 @@ var (
 	ErrRevoked     = mpierr.ErrRevoked     // a rank has revoked the communicator
 	ErrAborted     = mpierr.ErrAborted     // the job ends, another rank of RunLocal has failed, or no rank of it can move
 	ErrUnavailable = mpierr.ErrUnavailable // nothing here provides it: no transport, launcher or build tag
+	ErrSpawn       = mpierr.ErrSpawn       // processes could not be started, or have not joined
 	ErrNoMemory    = mpierr.ErrNoMemory    // there is no room for buffers, or no such memory
 	ErrDevice      = mpierr.ErrDevice      // an accelerator's driver reports an error
 	ErrTimeout     = mpierr.ErrTimeout     // the other rank did not answer in time during a connection

@@ -83,8 +83,8 @@ func (g *Group) both(op string, h *Group) *Error {
 		return err
 	}
 	if g.eng != h.eng {
-		return mpierr.New(op, ErrGroup, "the groups were made by two ranks (%d and %d of the world); "+
-			"a group means something to its rank only", g.me, h.me)
+		return mpierr.New(op, ErrGroup, "the groups are of two ranks, or of two worlds: that of the job, and one with ranks "+
+			"that Spawn has started; use groups of communicators that were made of each other")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,11 @@ var process struct {
 
 	// Read without mu by what must not wait for them.
 	member    atomic.Pointer[join.Member] // nil before Init
-	profile   atomic.Pointer[cpuProfile]  // nil: none is asked for
-	inMain    atomic.Bool                 // Main has called Init
+	self      atomic.Pointer[selfComm]    // of world; before member
+	parent    atomic.Pointer[Comm]        // of the ranks that have spawned this one; nil: there are none
+	bridges   bridges
+	profile   atomic.Pointer[cpuProfile] // nil: none is asked for
+	inMain    atomic.Bool                // Main has called Init
 	finalized atomic.Bool
 	aborting  atomic.Bool // set by Abort, which ends the process: that its connections end first says nothing new
 
@@ -87,10 +91,20 @@ func Init(opts ...Option) (*Comm, error) {
 		return nil, mpierr.New("Init", class, "%w", err)
 	}
 	process.world = worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
+	process.self.Store(process.world.self)
 	process.member.Store(m)
+	parent, err := meetParents(m)
+	if err != nil {
+		process.world = nil
+		process.member.Store(nil)
+		m.Close(err)
+		return nil, mpierr.New("Init", ErrUnavailable, "%w", err)
+	}
 	names := process.world.group.Numbers.Describe
 	m.Answer(func(level int, dump string) []byte {
-		return standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump).Encode()
+		a := standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump)
+		a.Stands = a.Stands && process.bridges.list() == nil // else a spawned rank may have it go on
+		return a.Encode()
 	})
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
@@ -100,11 +114,16 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	world, report := observed(process.world, o)
 	process.report, process.hooks = report, world.hook()
+	if h := process.hooks; h != nil && parent != nil {
+		parent = h.stand(parent)
+	}
+	process.parent.Store(parent)
 	return world, nil
 }
 
 func worldOf(e *pml.Engine, rank, size int, setup *coll.Setup) *Comm {
-	s := &commState{self: &selfComm{}}
+	s := &commState{}
+	s.self = &selfComm{of: s}
 	s.group.InitWorld(e, rank, size, setup, func(err error) { hear(e, err) })
 	w := newComm(s, nil)
 	if e != nil {
@@ -150,21 +169,37 @@ func Finalize() error {
 }
 
 func finalize() error {
-	m := process.member.Load()
-	open, left := process.world.group.Process.Finish(m.Engine.Flush, m.AtEnd)
+	first := membership{process.member.Load(), process.world}
+	all := func() []membership { return append([]membership{first}, process.bridges.list()...) }
+	// What goes on without a caller in one world may need a rank that is in Finalize, and waits in another one.
+	allAtEnd := func() {
+		for _, j := range all() {
+			j.member.AtEnd()
+		}
+	}
+	open, left := 0, error(nil)
+	worlds := all()
+	for i := 0; i < len(worlds); i++ {
+		j := worlds[i]
+		n, err := j.world.group.Process.Finish(j.member.Engine.Flush, func() <-chan struct{} {
+			allAtEnd()
+			return j.member.AtEnd()
+		})
+		open += n
+		left = cmp.Or(left, err)
+		worlds = all() // a Spawn has gone on without its caller
+	}
 	if open > 0 {
 		return mpierr.New("Finalize", ErrRequest, "operations are under way: %d; "+
 			"complete each request with Wait or Test first", open)
 	}
 	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say
 	process.profile.Load().stop()
-	process.world.group.LeaveAll()
-	m.Engine.Return()
-	err := m.Leave()
-	process.world.ended.Store(isFreed)
-	if e2 := m.Close(mpierr.New("", ErrInit, "called after Finalize")); err == nil {
-		err = e2
+	for _, j := range worlds {
+		j.world.group.LeaveAll()
+		j.member.Engine.Return()
 	}
+	err := leaveAll(worlds)
 	switch {
 	case err != nil:
 		return mpierr.New("Finalize", ErrAborted, "%w", err)
@@ -172,6 +207,23 @@ func finalize() error {
 		return mpierr.New("Finalize", ErrRequest, "%w", left)
 	}
 	return nil
+}
+
+// leaveAll leaves all worlds at the same time: their ranks wait for each other.
+func leaveAll(worlds []membership) (first error) {
+	errs := make(chan error, len(worlds))
+	for _, j := range worlds {
+		go func() { errs <- j.member.Leave() }()
+	}
+	for range worlds {
+		first = cmp.Or(first, <-errs)
+	}
+	over := mpierr.New("", ErrInit, "called after Finalize")
+	for _, j := range worlds {
+		j.world.ended.Store(isFreed)
+		first = cmp.Or(first, j.member.Close(over))
+	}
+	return first
 }
 
 // Abort ends all ranks of the job at once, also while another goroutine is in Init or Finalize; §11.4.2. gorun exits
@@ -235,7 +287,7 @@ func hear(e *pml.Engine, err error) {
 	if !errors.Is(err, ErrPeerFailed) || errors.Is(err, pml.ErrReturned) {
 		return
 	}
-	if m := process.member.Load(); m != nil && m.Engine == e {
+	if m := process.member.Load(); m != nil && ofThisProcess(e) {
 		process.telling.Do(func() {
 			process.peerFailed.Store(true)
 			m.PeerFailed()

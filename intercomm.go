@@ -46,7 +46,7 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 	wrong := peer.intra(op) // why this rank cannot reach the other group
 	heard := false          // the other group can reach this rank all the same
 	if wrong == nil {
-		wrong = peer.checkBridge(op, remote, tag, c.group.Members())
+		wrong = peer.checkBridge(op, remote, tag, c)
 		heard = tag >= 0 && tag <= MaxTag
 	}
 	if bad == nil && leader == c.group.Rank {
@@ -75,13 +75,16 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 }
 
 // checkBridge is what is wrong with the leader that a rank of local names; a wrong tag goes first.
-func (c *Comm) checkBridge(op string, remote, tag int, local *ranks.Set) *Error {
+func (c *Comm) checkBridge(op string, remote, tag int, local *Comm) *Error {
 	switch {
 	case tag < 0 || tag > MaxTag:
 		return mpierr.New(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
+	case c.group.Engine != local.group.Engine:
+		return mpierr.New(op, ErrComm, "%s, the communicator of both leaders, has ranks that Spawn has started, and the "+
+			"other communicator was not made of it, or the other way round; use what Merge returns, or its parts", c.Name())
 	case remote < 0 || remote >= c.group.Size:
 		return c.rankError(op, remote, false).(*Error)
-	case local.Find(int32(c.group.ToWorld(remote))) != Undefined:
+	case local.group.Members().Find(int32(c.group.ToWorld(remote))) != Undefined:
 		return mpierr.New(op, ErrRank, "rank %d of %s, which is given as the leader of the other group, is in "+
 			"the caller's own group; the groups have no rank in common", remote, c.Name())
 	}

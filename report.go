@@ -7,12 +7,14 @@ import (
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/report"
+	"github.com/gorun-mpi/mpi/pml"
 )
 
 // reporter records the calls of a rank for the report of GORUN_REPORT. It sees them by hooks.
 type reporter struct {
 	dir    string
 	record *report.Recorder
+	engine *pml.Engine
 	own    *Comm // of all ranks, for the reporter's own messages; nil: there is none
 	begin  int64 // the offset of the clock; see align
 	failed error // why there will be no report
@@ -21,7 +23,7 @@ type reporter struct {
 
 // newReporter returns the reporter of a rank. Every rank of the world calls it.
 func newReporter(world *Comm, dir string) *reporter {
-	r := &reporter{dir: dir, record: report.New(world.Rank(), world.Size(), world.Transport())}
+	r := &reporter{dir: dir, engine: world.group.Engine, record: report.New(world.Rank(), world.Size(), world.Transport())}
 	if r.own, r.failed = world.Dup(); r.failed == nil {
 		r.own.SetName("report")
 		world.made.Store(0) // the program's communicators have the names that they have without a report
@@ -37,6 +39,9 @@ func (r *reporter) hooks() *Hooks {
 
 // after records a call.
 func (r *reporter) after(k *Call) {
+	if k.Comm.group.Engine != r.engine {
+		return // ranks that Spawn has started are not among the report's
+	}
 	call := report.Call{Op: k.Op, Kind: k.Kind.String(), Begin: k.began, End: r.record.Ticks(), Context: k.Context,
 		Peer: -1, Collective: k.Kind == CallCollective && k.Err == nil}
 	if k.Peer >= 0 && k.World >= 0 {

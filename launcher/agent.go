@@ -139,7 +139,7 @@ func (a *parent) plan(m *startMessage) (*Job, *Plan, error) {
 		return nil, nil, fmt.Errorf("gorun's folder %s is not there, use --wdir: %w", m.Dir, errors.Unwrap(err))
 	}
 	own := m.Hosts[0]
-	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true}
+	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true, Before: m.Before}
 	j.KillDelay = insist
 	if !own.Own {
 		j.Environ = procs.EnvironOn(m.Environ, os.Environ())
@@ -303,18 +303,13 @@ func (a *parent) order(f frames.Frame) error {
 // ordered carries out what the head wants. It runs on the supervisor.
 func (a *parent) ordered(o order) {
 	r := a.run
-	r.policy.phase = max(r.policy.phase, o.Phase)
 	if o.Ask.ID != 0 {
+		r.policy.phase = max(r.policy.phase, o.Phase)
 		r.inquiryOver(true) // the head has given up on an earlier one
 		r.ask(o.Ask, nil)
 		return
 	}
-	switch {
-	case o.Signal != 0 && r.policy.phase == working:
-		r.signalAll(o.Signal)
-	default:
-		r.do(action{signal: o.Signal})
-	}
+	r.obey(o)
 	if o.Gone > 0 {
 		r.announceDeath(o.Gone - 1)
 	}
@@ -322,6 +317,15 @@ func (a *parent) ordered(o order) {
 		a.dismissed = true
 		r.lost = r.lost || r.alive > 0
 	}
+}
+
+// obey takes over how far the end of the job has come, and sends a signal to the ranks if there is one.
+func (r *run) obey(o order) {
+	if r.policy.phase = max(r.policy.phase, o.Phase); o.Signal != 0 && r.policy.phase == working {
+		r.signalAll(o.Signal)
+		return
+	}
+	r.do(action{signal: o.Signal})
 }
 
 // wantsUs reports whether the parent may still want something of this agent. It may be called of nil.

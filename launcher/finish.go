@@ -42,6 +42,9 @@ func (r *run) finish() int {
 	r.print(action{say: r.streams.Summary()})
 	r.sayEndings()
 	r.print(r.policy.last()) // nothing follows the cause
+	if r.spawned != nil {
+		return r.policy.code // the outlets are of the first job, which goes on
+	}
 	for _, o := range r.streams.Outlets() {
 		r.awaitOutput(o.Flush)
 		r.account(o)
@@ -113,7 +116,7 @@ func (r *run) awaitOutput(f func()) {
 
 // checkOutput drops what is not taken.
 func (r *run) checkOutput() {
-	if r.policy.phase == working {
+	if r.policy.phase == working || r.spawned != nil && !r.spawned.ending {
 		return
 	}
 	limit, patience := unreadAfterFailure, 2*closing

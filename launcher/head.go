@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
@@ -19,17 +20,29 @@ func (j *Job) runFleet(plan *Plan) int {
 		return CodeCannotStart
 	}
 	r := j.newRun(plan)
-	defer close(r.over)
+	r.spawns.count = new(atomic.Int32)
 	r.streams = stdio.New(j.Stdout, j.Stderr)
-	r.log = logger(j.LogLevel, r.streams.Stderr)
-	f := j.headFleet(r, me)
+	o := pmi.Options{Survive: j.Recover, Spawn: r.spawn}
+	if plan.Slurm || j.Agents.Others != nil {
+		o.Spawn = spawnElsewhere
+	}
+	return r.lead(me, o)
+}
+
+// lead is the life of a head.
+func (r *run) lead(me *reach.Self, o pmi.Options) int {
+	defer close(r.over)
+	r.log = logger(r.job.LogLevel, r.streams.Stderr)
+	f := r.job.headFleet(r, me, o)
 	f.pulse = procs.NewPulse(f.start.Agents.silence())
 	defer f.pulse.Stop()
 	defer f.server.Close()
 	r.announce()
-	go r.showProgress()
+	if r.spawned == nil {
+		go r.showProgress()
+	}
 	f.open()
-	if j.Alone {
+	if r.job.Alone {
 		defer r.serveStatus()()
 	}
 	r.beginWatch()
@@ -38,14 +51,16 @@ func (j *Job) runFleet(plan *Plan) int {
 }
 
 // headFleet makes the fleet of a head.
-func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
-	server := pmi.NewServer(r.plan.World, pmi.Options{Tree: true, Survive: j.Recover})
+func (j *Job) headFleet(r *run, me *reach.Self, o pmi.Options) *fleet {
+	o.Tree = true
+	server := pmi.NewServer(r.plan.World, o)
 	secret := make([]byte, secretSize)
 	rand.Read(secret)
 	start := startMessage{
 		Options: j.Options, World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Agents: j.Agents,
 		Coloured: [2]bool{r.streams.Stdout.Coloured(), r.streams.Stderr.Coloured()},
 		Name:     server.Name(), Secret: secret, Mapping: r.plan.Layout.Order.Mapping(),
+		Before: j.Before,
 	}
 	switch {
 	case j.Stdin == nil:

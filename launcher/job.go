@@ -39,6 +39,8 @@ type Job struct {
 	Alone bool
 	// Announced says that the caller has told the user what there is to know before the start.
 	Announced bool
+	// Before is how many ranks this host has already, if a rank has had this job started. No rank is bound then.
+	Before int
 	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
 	// process.
 	Cleaner []string
@@ -115,15 +117,15 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 // fillSpecs sets the parts of Specs that the host of the ranks decides: their CPUs, programs, folders and environment.
 // Rank and App are set.
 func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
-	n := len(p.Specs)
-	p.CPUs, p.Over = host, n > host.Usable()
+	n, usable := len(p.Specs), max(1, host.Usable()-j.Before)
+	p.CPUs, p.Over = host, n > usable
 	for _, app := range j.Apps {
 		if err := checkDir(app.Dir); err != nil {
 			return err
 		}
 	}
 	var sets [][]int
-	if procs.CanBind {
+	if procs.CanBind && j.Before == 0 {
 		sets = bind.Assign(j.Bind, j.Place, host, n)
 	}
 	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != bind.None && procs.CanBind
@@ -145,7 +147,7 @@ func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 			share = 1 // see docs/decisions/waiting.md
 		}
 		at := procs.Position{Rank: s.Rank, Size: p.World, LocalRank: i, LocalSize: n}
-		s.Env = procs.RankEnv(j.Environ, app.Env, at, host.Usable(), share)
+		s.Env = procs.RankEnv(j.Environ, app.Env, at, usable, share)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type startMessage struct {
 	Secret   []byte
 	Mapping  string
 	Agents   Agents
+	Before   int `json:",omitempty"` // of Job
 }
 
 // hostPart is a host with its ranks.
@@ -57,6 +58,8 @@ func (m *startMessage) check() error {
 		return fmt.Errorf("a secret of %d bytes", len(m.Secret))
 	case len(m.Hosts) == 0 || len(m.Hosts) > m.World:
 		return fmt.Errorf("%d hosts of a job of %d ranks", len(m.Hosts), m.World)
+	case m.Before < 0 || m.Before > maxRanks:
+		return fmt.Errorf("%d ranks before this job", m.Before)
 	case m.Agents.Width < 0:
 		return fmt.Errorf("a tree of width %d", m.Agents.Width)
 	case m.Agents.silence() < time.Millisecond:

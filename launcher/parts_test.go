@@ -3,12 +3,14 @@ package launcher
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/frames"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 )
@@ -28,6 +30,29 @@ func TestDescribeBinding(t *testing.T) {
 	} {
 		if got := p.describe(&procs.Spec{CPUs: c.cpus}); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// The ranks of a spawned job are not bound, and outnumber the CPUs together with the ranks that were there before.
+func TestPlanOfASpawnedJob(t *testing.T) {
+	host := cpuset.Host{}
+	for i := range 4 {
+		host.CPUs = append(host.CPUs, cpuset.CPU{ID: i, Core: i})
+	}
+	for _, c := range []struct {
+		before      int
+		bound, over bool
+		cpus        string
+	}{{0, procs.CanBind, false, "4"}, {2, false, false, "2"}, {3, false, true, "1"}, {9, false, true, "1"}} {
+		j := &Job{Apps: []App{{Ranks: 2, Path: "/bin/true", Name: "true"}}, Before: c.before}
+		p, err := j.plan(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := pmi.EnvCPUs + "=" + c.cpus
+		if s := p.Specs[1]; p.Over != c.over || (s.CPUs != nil) != c.bound || !slices.Contains(s.Env, env) {
+			t.Errorf("%d ranks before: over %v, bound to %v, %q", c.before, p.Over, s.CPUs, s.Env)
 		}
 	}
 }

@@ -155,8 +155,8 @@ func (p *policy) aborted(now time.Time, a abortCall) action {
 	}
 	p.cause, p.text = ofRank(a.by, text), true
 	if text == "" {
-		p.cause = fmt.Sprintf("rank %d (pid %d on host %s) called Abort with code %d"+stopped,
-			a.by.Rank, a.by.Pid, a.by.Host, a.code)
+		p.cause = fmt.Sprintf("%s (pid %d on host %s) called Abort with code %d"+stopped,
+			a.by.Name(), a.by.Pid, a.by.Host, a.code)
 		p.text = false
 	}
 	p.soft, p.weak = true, weak
@@ -189,7 +189,7 @@ func gist(text string) string {
 
 // ofRank is a text of a rank with the place where the rank runs.
 func ofRank(by procs.Exit, text string) string {
-	return fmt.Sprintf("rank %d on %s: %s", by.Rank, by.Host, text)
+	return fmt.Sprintf("%s on %s: %s", by.Name(), by.Host, text)
 }
 
 // fail begins the end of the job. It may be called again for the end that is behind a consequence.

@@ -32,9 +32,10 @@ var (
 )
 
 // run is a job in progress. Everything in it belongs to the goroutine of Job.Run, the supervisor, unless said
-// otherwise. It has one of three roles: of a job on this host alone it supervises the ranks themselves; of a job on
-// several hosts it is the head, which has a fleet of agents; and as an agent it supervises the ranks of its host, and
-// perhaps a fleet of others, and reports what the policy of the head decides upon.
+// otherwise. It has one of four roles: of a job on this host alone it supervises the ranks themselves; of a job on
+// several hosts it is the head, which has a fleet of agents; as an agent it supervises the ranks of its host, and
+// perhaps a fleet of others, and reports what the policy of the head decides upon; and of a spawned job it supervises
+// the ranks, and reports to the run of the rank that has spawned them.
 //
 // The supervisor never waits for anything but the next event: a signal comes through, whatever the ranks, the readers
 // of their output and the file system do. What may take long has a goroutine of its own: starting ranks, hearing out
@@ -47,9 +48,11 @@ type run struct {
 	ranks   map[int]*rankState // those here, and those of the hosts below; no rank is added later
 	endings endings
 	streams *stdio.Streams
-	local           // not of a head
-	fleet   *fleet  // nil: there are no agents below
-	parent  *parent // of an agent
+	local            // not of a head
+	fleet   *fleet   // nil: there are no agents below
+	parent  *parent  // of an agent
+	spawned *spawned // of a spawned job
+	spawns  spawns   // the jobs that the ranks have had started
 
 	starting  int            // who still starts ranks: this host, and the fleet
 	alive     int            // ranks that have been started and have not ended
@@ -106,8 +109,11 @@ type judge interface {
 }
 
 func (r *run) judge() judge {
-	if r.parent != nil {
+	switch {
+	case r.parent != nil:
 		return r.parent
+	case r.spawned != nil:
+		return r.spawned
 	}
 	return &r.policy
 }
@@ -124,6 +130,16 @@ func newMailbox() mailbox { return mailbox{posts: make(chan func()), over: make(
 func (m mailbox) post(f func()) {
 	select {
 	case m.posts <- f:
+	case <-m.over:
+	}
+}
+
+// call is post, and waits until f has returned.
+func (m mailbox) call(f func()) {
+	done := make(chan struct{})
+	m.post(func() { f(); close(done) })
+	select {
+	case <-done:
 	case <-m.over:
 	}
 }
@@ -191,7 +207,8 @@ func (j *Job) runPlan(plan *Plan, b backend) int {
 	for i := range plan.Specs {
 		apps[i] = plan.Specs[i].App
 	}
-	o := pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover}
+	r.spawns.count = new(atomic.Int32)
+	o := pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Spawn: r.spawn}
 	return r.supervise(b, o, func() {})
 }
 
@@ -275,8 +292,8 @@ func (r *run) announce() {
 
 // watch runs until no rank is left.
 func (r *run) watch() {
-	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || r.parent.wantsUs()) {
-		switch only := r.alive == 0 && r.unheard == 0 && r.stop.Load(); {
+	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || r.spawns.open > 0 || r.parent.wantsUs()) {
+		switch only := r.alive == 0 && r.unheard == 0 && r.spawns.open == 0 && r.stop.Load(); {
 		case !only:
 			r.noStart = nil
 		case r.noStart == nil:
@@ -416,6 +433,7 @@ func (r *run) rankHeard(e procs.Exit) {
 	}
 	s := r.server.State(e.Rank)
 	r.do(r.judge().exited(time.Now(), rankEnd{e, s.Joined && !s.Finalized, s.PeerFailed}))
+	r.spawns.rankEnded(e.Rank)
 	close(r.ranks[e.Rank].judged)
 }
 
@@ -436,7 +454,7 @@ func (r *run) serverEvent(e pmi.Event) {
 	case pmi.EventAbort:
 		r.aborted(abortCall{procs.Exit{Rank: e.Rank}, e.Code, e.Message, e.Consequence})
 	case pmi.EventGarbage:
-		r.say("rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
+		r.say("%s spoke no PMI-1 on its control socket, which was closed: %v", r.nameOf(e.Rank), e.Err)
 	default:
 		r.log.Trace("control", "rank", e.Rank, "event", e.Kind.String())
 	}
@@ -484,6 +502,7 @@ func (r *run) do(a action) {
 		r.signalLocal(a.signal)
 	}
 	r.fleet.send(order{Phase: r.policy.phase, Signal: a.signal})
+	r.spawns.send(order{Phase: r.policy.phase, Signal: a.signal})
 	if a.gone > 0 {
 		r.announceDeath(a.gone - 1)
 	}
@@ -510,6 +529,7 @@ func (r *run) announceDeath(rank int) {
 // signalAll sends a signal that does not end the job.
 func (r *run) signalAll(s syscall.Signal) {
 	r.fleet.send(order{Phase: r.policy.phase, Signal: s})
+	r.spawns.send(order{Phase: r.policy.phase, Signal: s})
 	r.signalLocal(s)
 }
 
@@ -531,6 +551,11 @@ func (r *run) hostOf(rank int) string {
 	return r.backend.Host(rank)
 }
 
+// nameOf is what the user reads of a rank.
+func (r *run) nameOf(rank int) string {
+	return procs.Exit{Rank: rank, Spawn: r.spawned.numberOf()}.Name()
+}
+
 // giveUp leaves behind what does not end although it was killed.
 func (r *run) giveUp() {
 	if r.lost, r.abandon = true, nil; r.alive <= 0 {
@@ -539,7 +564,7 @@ func (r *run) giveUp() {
 	var left []string
 	for _, rank := range slices.Sorted(maps.Keys(r.ranks)) {
 		if st := r.ranks[rank]; st.started && !st.ended {
-			left = append(left, fmt.Sprintf("rank %d (pid %d)", rank, st.pid))
+			left = append(left, fmt.Sprintf("%s (pid %d)", r.nameOf(rank), st.pid))
 		}
 	}
 	r.say("killed %v ago and still there, perhaps waiting for a file server, so left behind: %s", abandonAfter,

@@ -197,7 +197,7 @@ func newHead(t testing.TB, j *Job) *head {
 	r := j.newRun(plan)
 	r.log = logger("", nil)
 	r.streams = stdio.NewTo(stdio.NewOutlet(io.Discard, false, nil), stdio.NewOutlet(io.Discard, false, nil))
-	fl := j.headFleet(r, &reach.Self{})
+	fl := j.headFleet(r, &reach.Self{}, pmi.Options{})
 	fl.cancel() // no host is reached for
 	here, there := net.Pipe()
 	go io.Copy(io.Discard, there)

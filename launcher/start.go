@@ -169,15 +169,15 @@ func (r *run) openOutput(s *procs.Spec) (own []*os.File, err error) {
 		}
 		return []*os.File{s.Stdout, s.Stderr}, nil
 	}
-	if len(r.plan.Specs) == 1 && !r.job.TagOutput && !r.job.Timestamp && r.parent == nil {
+	if len(r.plan.Specs) == 1 && !r.job.TagOutput && !r.job.Timestamp && r.parent == nil && r.spawned == nil {
 		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
 		if r.job.MergeStderr {
 			s.Stderr = s.Stdout
 		}
 		return nil, nil
 	}
-	from := stdio.Source{Rank: s.Rank, Host: r.hostOf(s.Rank), Tag: r.job.TagOutput, Time: r.job.Timestamp,
-		Ended: r.ranks[s.Rank].judged}
+	from := stdio.Source{Rank: s.Rank, Spawn: r.spawned.numberOf(), Host: r.hostOf(s.Rank), Tag: r.job.TagOutput,
+		Time: r.job.Timestamp, Ended: r.ranks[s.Rank].judged}
 	if s.Stdout, err = r.streams.AddStdout(from); err != nil {
 		return nil, err
 	}

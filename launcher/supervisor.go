@@ -68,12 +68,14 @@ func (r *run) remoteEnded(e rankEnd) {
 	r.alive--
 	r.endings.note(e.Exit)
 	r.do(r.judge().exited(time.Now(), e))
+	r.spawns.rankEnded(e.Rank)
 }
 
 func (r *run) remoteLost(rank int) {
 	st := r.ranks[rank]
 	st.ended = true
 	r.alive--
+	r.spawns.rankEnded(rank)
 	switch {
 	case r.parent != nil:
 		r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid,

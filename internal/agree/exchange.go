@@ -33,12 +33,13 @@ const (
 	MakeWinCreate
 	MakeWinDynamic
 	MakeShrink
+	MakeSpawn
 	MakeEnd
 )
 
 var creations = [MakeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
 	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge",
-	"WinAlloc", "WinShared", "WinCreate", "WinDynamic", "Shrink"}
+	"WinAlloc", "WinShared", "WinCreate", "WinDynamic", "Shrink", "Spawn"}
 
 func (k Creation) String() string { return creations[k] }
 
@@ -104,7 +105,7 @@ func (r *Veto) Unknown() *Veto {
 var refused = []error{mpierr.ErrAborted, mpierr.ErrPeerFailed, mpierr.ErrRevoked, mpierr.ErrNoMemory, mpierr.ErrTimeout,
 	mpierr.ErrUnavailable, mpierr.ErrDevice, mpierr.ErrComm, mpierr.ErrGroup, mpierr.ErrRank,
 	mpierr.ErrCount, mpierr.ErrDims, mpierr.ErrTopology, mpierr.ErrTag, mpierr.ErrRoot, mpierr.ErrType, mpierr.ErrOp,
-	mpierr.ErrBuffer}
+	mpierr.ErrBuffer, mpierr.ErrSpawn}
 
 // Refuse is the veto of a rank whose caller has made a mistake, or nil. That caller gets err, and the other ranks hear
 // whose mistake it is. Where several ranks have made mistakes, each caller gets its own.

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -57,6 +58,7 @@ type config struct {
 	set    settings.Values
 	choice collectives.Choice
 	tuned  *tuned.File // its lines are in choice; nil: this rank has no tuned file, as in RunLocal
+	late   bool        // of a world with spawned ranks (spawn.go)
 }
 
 // Collectives is how collective calls are made. It is the same at all ranks, if their settings are.
@@ -151,9 +153,31 @@ type Member struct {
 	client bootstrap.Client // nil in a world of one
 	device transport.Device // to the other ranks; nil if there are none
 	near   error            // why the device reaches ranks of this host only; nil: see opened
-	ctx    context.Context  // ends with Close
+	config config
+	tracer int             // a process from which the ranks of this host descend; 0: the client knows
+	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 	fence  func() error // waits for all other ranks, once
+}
+
+// newMember is a member that has not joined.
+func newMember(c config, rank, size int) *Member {
+	m := &Member{Rank: rank, Size: size, Collectives: c.collectives(false), config: c}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	m.fence = sync.OnceValue(func() error {
+		if m.client == nil {
+			return nil
+		}
+		return m.client.Fence(m.ctx)
+	})
+	return m
+}
+
+// joining is the context of a step in which other ranks take part.
+func (m *Member) joining() (context.Context, context.CancelFunc) {
+	patience := m.config.set.Timeout
+	return context.WithTimeoutCause(m.ctx, patience, fmt.Errorf("not within %v (GORUN_TIMEOUT): %w", patience,
+		context.DeadlineExceeded))
 }
 
 // Job joins the job that the launcher describes, or makes a world of one rank if nothing describes a job. The error
@@ -169,15 +193,8 @@ func Job(o Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Size: 1, Collectives: c.collectives(false)}
+	m := newMember(c, 0, 1)
 	m.Hosts = oneHost(1)
-	m.ctx, m.stop = context.WithCancel(context.Background())
-	m.fence = sync.OnceValue(func() error {
-		if m.client == nil {
-			return nil
-		}
-		return m.client.Fence(m.ctx)
-	})
 	if err := m.join(c); err != nil {
 		m.stop()
 		return nil, err
@@ -186,8 +203,7 @@ func Job(o Options) (*Member, error) {
 }
 
 func (m *Member) join(c config) (err error) {
-	ctx, cancel := context.WithTimeoutCause(m.ctx, c.set.Timeout,
-		fmt.Errorf("not within %v (GORUN_TIMEOUT): %w", c.set.Timeout, context.DeadlineExceeded))
+	ctx, cancel := m.joining()
 	defer cancel()
 	m.client, err = detect.Join(ctx, detect.Options{Env: os.Getenv, PeerTimeout: c.set.PeerTimeout,
 		Ports: c.set.TCPPorts, Debug: c.Log.Debug, Warn: c.Log.Warn})
@@ -267,8 +283,8 @@ func (m *Member) connect(ctx context.Context, c config) error {
 func (m *Member) openDevice(c config, local int, known bool) (transport.Device, error) {
 	log := c.Log.With("rank", m.Rank)
 	o, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, localRank: c.localRank(m.Rank),
-		local: local, known: known, job: m.client.Name(),
-		tracer: m.client.LauncherPID(),
+		local: local, known: known, late: c.late, job: m.client.Name(),
+		tracer: cmp.Or(m.tracer, m.client.LauncherPID()),
 		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, call: m.call,
 		log: log.Warn, info: log.Info, debug: log.Debug, set: c.set})
 	if err != nil {
@@ -469,12 +485,17 @@ func (m *Member) AtEnd() <-chan struct{} {
 }
 
 // Leave returns when all ranks have called it, however long they work before. It fails when the launcher is gone, which
-// ends the job when a rank dies.
+// ends the job when a rank dies. A world with spawned ranks has no launcher: without the rank that serves it, each of
+// the others leaves by itself.
 func (m *Member) Leave() error {
-	if err := m.fence(); err != nil || m.client == nil {
-		return err
+	err := m.fence()
+	if err == nil && m.client != nil {
+		err = m.client.Finalize(m.ctx)
 	}
-	return m.client.Finalize(m.ctx)
+	if m.config.late && errors.Is(err, pmi.ErrLost) {
+		return nil
+	}
+	return err
 }
 
 // Close frees everything; calls on the engine fail with cause afterwards.

@@ -15,9 +15,9 @@ import (
 // transports is THE list, one line for each: the name in GORUN_TRANSPORTS, and how a device is opened. What each can do
 // is the table in docs/transports.md. loop is not in the list: it needs no choosing.
 var transports = []listed{
-	{name: "shm", open: openShm, near: true},
+	{name: "shm", open: openShm, near: true, late: true},
 	{name: "verbs", open: openVerbs},
-	{name: "tcp", open: openTCP},
+	{name: "tcp", open: openTCP, late: true},
 	{name: "ucx", open: openUCX, whole: true},
 }
 
@@ -28,6 +28,7 @@ type listed struct {
 	// whole: it matches messages by itself and so has to be the only one, to all ranks. Auto leaves it out.
 	whole bool
 	near  bool // it reaches ranks of this host only
+	late  bool // a process that has joined its world may open a second one, for a world with spawned ranks
 }
 
 // deviceConfig is what a transport is told about the rank that it opens a device for.
@@ -36,6 +37,7 @@ type deviceConfig struct {
 	localRank        int  // its number among the ranks of its host; 0: or not known
 	local            int  // ranks on this host
 	known            bool // the launcher has said so; else local is only as many as there could be
+	late             bool // the world is one with spawned ranks
 	tracer           int  // a process from which all ranks of this host descend; 0: not known
 	job              string
 	secret           func() ([]byte, error) // the job's; after all ranks have published their addresses
@@ -66,6 +68,9 @@ func openTransport(c deviceConfig) (opened, error) {
 	asked := c.set.Transports != nil
 	if !asked {
 		c.set.Transports = auto()
+	}
+	if c.late {
+		c.set.Transports = lateOnes(c.set.Transports)
 	}
 	far := false // an open one reaches other hosts
 	for _, name := range c.set.Transports {
@@ -103,6 +108,19 @@ func openTransport(c deviceConfig) (opened, error) {
 		return opened{Device: d}, err
 	}
 	return opened{d, reasons(slices.DeleteFunc(failed, func(u multi.Unopened) bool { return nearOnly(u.Name) }))}, nil
+}
+
+// lateOnes are those of some transports that a world with spawned ranks can have, or tcp.
+func lateOnes(wanted []string) (some []string) {
+	for _, t := range transports {
+		if t.late && slices.Contains(wanted, t.name) {
+			some = append(some, t.name)
+		}
+	}
+	if some == nil {
+		return []string{"tcp"}
+	}
+	return some
 }
 
 // abandon closes what is open, and returns the error.

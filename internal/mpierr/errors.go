@@ -41,6 +41,7 @@ var (
 	ErrRevoked     error = &Class{"the communicator has been revoked", "MPI_ERR_REVOKED"}
 	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}
 	ErrUnavailable error = &Class{"not available here", "MPI_ERR_UNSUPPORTED_OPERATION"}
+	ErrSpawn       error = &Class{"processes could not be started", "MPI_ERR_SPAWN"}
 	ErrNoMemory    error = &Class{"no memory", "MPI_ERR_NO_MEM"}
 	ErrDevice      error = &Class{"an accelerator's driver reports an error", "MPI_ERR_OTHER"}
 	ErrTimeout     error = &Class{"timed out", ""}

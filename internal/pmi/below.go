@@ -85,7 +85,7 @@ func (b *Below) Ask(request []byte) error {
 	if err != nil {
 		return err
 	}
-	if l.cmd != "get" && !handedUp(l.cmd) || l.multi {
+	if l.cmd != "get" && l.cmd != spawnCommand && !handedUp(l.cmd) || l.multi {
 		return fmt.Errorf("the request %.40q is none that is handed up", l.cmd)
 	}
 	s := b.s
@@ -104,6 +104,10 @@ func (b *Below) Ask(request []byte) error {
 		}
 		r.text = []byte(answer.String())
 		b.flush()
+	}
+	if l.cmd == spawnCommand {
+		s.spawnBelow(l, answered)
+		return nil
 	}
 	if l.cmd == "get" {
 		if answer := s.get(l); s.opts.Above == nil || !missing(answer) {

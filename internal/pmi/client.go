@@ -171,30 +171,35 @@ func (c *Client) readLines() error {
 
 // request sends one line and returns the reply, which must be named want.
 func (c *Client) request(ctx context.Context, want string, l line) (line, error) {
+	out, err := l.encode()
+	if err != nil {
+		return line{}, c.stepError(l.cmd, err)
+	}
+	return c.requestText(ctx, want, l.cmd, out)
+}
+
+// requestText is request of what is encoded already.
+func (c *Client) requestText(ctx context.Context, want, cmd string, out []byte) (line, error) {
 	select {
 	case <-c.turn:
 	case <-ctx.Done():
-		return line{}, c.stepError(l.cmd, context.Cause(ctx))
+		return line{}, c.stepError(cmd, context.Cause(ctx))
 	}
 	defer func() { c.turn <- struct{}{} }()
-	reply, err := c.exchange(ctx, want, l)
+	reply, err := c.exchange(ctx, want, cmd, out)
 	if err != nil {
-		return line{}, c.stepError(l.cmd, err)
+		return line{}, c.stepError(cmd, err)
 	}
 	return reply, nil
 }
 
 // exchange runs while its caller holds the turn.
-func (c *Client) exchange(ctx context.Context, want string, l line) (line, error) {
+func (c *Client) exchange(ctx context.Context, want, cmd string, out []byte) (line, error) {
 	if c.broken != nil {
 		return line{}, c.broken
 	}
 	if ctx.Err() != nil {
 		return line{}, context.Cause(ctx)
-	}
-	out, err := l.encode()
-	if err != nil {
-		return line{}, err
 	}
 	if c.owed {
 		if _, err := c.reply(ctx); err != nil {
@@ -217,7 +222,7 @@ func (c *Client) exchange(ctx context.Context, want string, l line) (line, error
 	switch {
 	case err == nil:
 		return c.check(want, reply)
-	case l.cmd == "barrier_in":
+	case cmd == "barrier_in":
 		c.broken = errors.New("an earlier barrier_in was given up, and cannot be taken back")
 	default:
 		c.owed = true

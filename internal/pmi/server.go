@@ -78,7 +78,14 @@ type Options struct {
 	// Survive: the barrier does not wait for ranks whose connection has ended. Else it waits in vain, until the
 	// launcher ends the job.
 	Survive bool
+	Keys    []Pair                        // in the key-value space from the beginning
 	Log     func(msg string, args ...any) // of connections that prove nothing; nil: silent
+	// Fenced is called when the ranks have left their first barrier, by a goroutine of its own: all have joined. It is not
+	// called if the connection of a rank here has ended before. nil: nothing is called.
+	Fenced func()
+	// Spawn starts a job for a rank, and has done called once with what came of it. It does not wait for the job. nil:
+	// ranks that ask are refused.
+	Spawn func(rank int, q Spawn, done func(error))
 }
 
 // NoMapping as the Mapping of Options: it is not known.
@@ -129,6 +136,7 @@ type Server struct {
 	reported  map[int]bool         // guarded by mu; ranks that Ended has told of
 	in        int                  // guarded by mu; of them, those that are in the barrier
 	told      answers
+	fenced    func() // guarded by mu; of Options; nil: it is not to be called any more
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
@@ -188,7 +196,7 @@ func NewServer(size int, o Options) *Server {
 	if o.Tree {
 		local = o.Here
 	}
-	return &Server{
+	s := &Server{
 		size: size, local: local, opts: o, secret: o.Secret, authLimit: authLimit, asked: map[string]*question{},
 		maxKeys: 65536 + 4096*size, maxBytes: (64 + size) << 20,
 		// A rank has five events at most (abort counts once), so that no connection ever waits for the reader.
@@ -199,8 +207,12 @@ func NewServer(size int, o Options) *Server {
 		conns:    map[int]*serverConn{},
 		held:     map[string][]asked{},
 		reported: map[int]bool{},
-		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}},
+		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}}, fenced: o.Fenced,
 	}
+	for _, p := range o.Keys {
+		s.kvs[p.Key] = p.Value
+	}
+	return s
 }
 
 func random(n int) []byte {
@@ -303,6 +315,7 @@ func (s *Server) leave(c *serverConn) {
 		c.inBarrier = false
 		s.entered--
 	}
+	s.fenced = nil
 	if s.opts.Survive {
 		s.local--
 		s.gather()
@@ -592,6 +605,10 @@ const followKey = "follow"
 
 // release is called with mu held when all ranks are in.
 func (s *Server) release() {
+	if f := s.fenced; f != nil {
+		s.fenced = nil
+		go f()
+	}
 	s.entered, s.in = 0, 0
 	for _, b := range s.below { // first: their ranks are further away
 		b.in = false
@@ -763,21 +780,4 @@ func (s *Server) service(l line) line {
 		s.bytes -= len(name) + len(old)
 	}
 	return newLine(reply, "info", "ok", "rc", "0", "msg", "success")
-}
-
-// spawn reads the lines of an mcmd up to endcmd, and refuses.
-func (c *serverConn) spawn(l line) error {
-	for range maxSpawn {
-		b, err := c.in.next()
-		if err == errLineTooLong {
-			return &protocolError{err}
-		}
-		if err != nil {
-			return err
-		}
-		if string(b) == "endcmd" {
-			return c.answer(errorReply(replyName(l.cmd), "gorun_does_not_spawn_processes_after_the_start"))
-		}
-	}
-	return &protocolError{fmt.Errorf("mcmd=%.40s has more than %d lines", l.cmd, maxSpawn)}
 }

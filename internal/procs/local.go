@@ -1,6 +1,7 @@
 package procs
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"os/signal"
@@ -27,7 +28,8 @@ import (
 // deathWatch, or else by asking for each rank after a SIGCHLD.
 type Local struct {
 	host  string
-	alone bool // any child process is ours, but for others
+	alone bool   // any child process is ours, but for others
+	first *Local // that has made this one, by Spawned; nil: it is the first
 	exits chan Exit
 	work  chan func()  // for the starter thread
 	clean *cleanerTask // nil: none
@@ -76,6 +78,14 @@ func NewLocal(size int, alone bool, argv []string) *Local {
 	}
 	l.tasks.Go(l.watchChildren)
 	return l
+}
+
+// Spawned returns the Local of one more job of this process, whose ranks are others to l: l reaps and kills none of
+// them. The other job ends first.
+func (l *Local) Spawned(size int) *Local {
+	b := NewLocal(size, false, nil)
+	b.host, b.first = l.host, cmp.Or(l.first, l)
+	return b
 }
 
 // ServeAgent makes it the backend of an agent, which may start other agents. It is called before the first Start.
@@ -128,12 +138,23 @@ func (l *Local) Start(s *Spec) (pid int, err error) {
 	}
 	l.births.Lock()
 	defer l.births.Unlock()
-	done := make(chan struct{})
-	l.work <- func() {
-		defer close(done)
-		pid, err = startProcess(s)
+	start := func() (pid int, err error) {
+		done := make(chan struct{})
+		l.work <- func() {
+			defer close(done)
+			pid, err = startProcess(s)
+		}
+		<-done
+		return pid, err
 	}
-	<-done
+	if l.first == nil {
+		pid, err = start()
+	} else {
+		err = l.first.startOther(func() (int, error) {
+			pid, err = start()
+			return pid, err
+		})
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -141,6 +162,9 @@ func (l *Local) Start(s *Spec) (pid int, err error) {
 	defer l.mu.Unlock()
 	if l.closed {
 		syscall.Kill(-pid, syscall.SIGKILL)
+		if l.first != nil {
+			l.first.forget(map[int]int{pid: s.Rank})
+		}
 		return 0, os.ErrProcessDone
 	}
 	l.pids[s.Rank], l.ranks[pid] = pid, s.Rank
@@ -255,6 +279,15 @@ func (l *Local) startOther(start func() (pid int, err error)) error {
 	return err
 }
 
+// forget takes processes that have been reaped off the others: their numbers may be given to orphans of ours.
+func (l *Local) forget(pids map[int]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for pid := range pids {
+		delete(l.others, pid)
+	}
+}
+
 func (l *Local) startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
 	l.births.Lock()
 	defer l.births.Unlock()
@@ -291,6 +324,9 @@ func (l *Local) Close() {
 	l.mu.Lock()
 	for _, pid := range l.pids {
 		reap(pid)
+	}
+	if l.first != nil {
+		l.first.forget(l.ranks)
 	}
 	clear(l.pids)
 	clear(l.ranks)

@@ -444,3 +444,39 @@ func TestChildrenOfThreads(t *testing.T) {
 		}
 	}
 }
+
+// The first job of a process that reaps all its children leaves the ranks of a second one alone.
+func TestSpawnedJob(t *testing.T) {
+	first := NewLocal(2, true, nil)
+	defer first.Close()
+	before := len(first.others)
+	startShells(t, first, "sleep 1000")
+	for range 20 {
+		b := first.Spawned(2)
+		deep := b.Spawned(1)
+		startShells(t, deep, "exit 5")
+		startShells(t, b, "true & true & exit 3", "true & kill -9 $$") // the orphans are the first job's
+		var got []int
+		for range 2 {
+			select {
+			case e := <-b.Exits():
+				got = append(got, e.Status())
+			case <-time.After(time.Minute):
+				t.Fatal("the end of a rank is not reported")
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, []int{3, 137}) {
+			t.Fatalf("the ranks have ended with %v", got)
+		}
+		if e := <-deep.Exits(); e.Status() != 5 {
+			t.Fatalf("%v", e)
+		}
+		deep.Close()
+		b.Close()
+	}
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	if n := len(first.others) - before; n > 0 {
+		t.Errorf("%d processes that have been reaped count as others", n)
+	}
+}

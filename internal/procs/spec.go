@@ -23,6 +23,7 @@ type Spec struct {
 // Exit says how a process ended.
 type Exit struct {
 	Rank   int
+	Spawn  int // the number of the spawned job whose rank it is; 0: the first job
 	Pid    int
 	Host   string
 	Code   int            // if Signal is 0
@@ -31,8 +32,16 @@ type Exit struct {
 	Err    error          // its end could not be observed
 }
 
+// Name is what the user reads of the rank.
+func (e Exit) Name() string {
+	if e.Spawn != 0 {
+		return fmt.Sprintf("rank %d of spawn %d", e.Rank, e.Spawn)
+	}
+	return fmt.Sprintf("rank %d", e.Rank)
+}
+
 func (e Exit) String() string {
-	rank := fmt.Sprintf("rank %d (pid %d on host %s)", e.Rank, e.Pid, e.Host)
+	rank := fmt.Sprintf("%s (pid %d on host %s)", e.Name(), e.Pid, e.Host)
 	switch {
 	case e.Err != nil:
 		return fmt.Sprintf("%s was lost: %v", rank, e.Err)

@@ -239,11 +239,14 @@ func (s *stream) tagged() bool { return s.tag != "" || s.time }
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // tagOf returns the text before each line of a rank with --tag-output; in colour the number's colour is the rank's.
-func tagOf(rank int, colour bool) string {
-	tag := "[" + strconv.Itoa(rank) + "] "
+func tagOf(from Source, colour bool) string {
+	tag := strconv.Itoa(from.Rank)
+	if from.Spawn != 0 {
+		tag += " of spawn " + strconv.Itoa(from.Spawn)
+	}
 	if !colour {
-		return tag
+		return "[" + tag + "] "
 	}
 	colours := [...]int{36, 33, 32, 35, 34, 31}
-	return fmt.Sprintf("\x1b[%dm[%d]\x1b[0m ", colours[rank%len(colours)], rank)
+	return fmt.Sprintf("\x1b[%dm[%s]\x1b[0m ", colours[from.Rank%len(colours)], tag)
 }

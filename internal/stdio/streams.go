@@ -45,6 +45,7 @@ func (s *Streams) Outlets() []*Outlet {
 // Source is the rank that a stream comes from.
 type Source struct {
 	Rank  int
+	Spawn int             // the number of the spawned job whose rank it is; 0: the first job
 	Host  string          // as the user should read it
 	Tag   bool            // [rank] is before each line
 	Time  bool            // the time is before each line, and before the tag
@@ -69,7 +70,7 @@ func (s *Streams) add(from Source, to *Outlet, d *dedup) (*os.File, error) {
 		dedup: dedupStream{of: d, rank: from.Rank, ended: from.Ended},
 	}
 	if from.Tag {
-		st.tag = tagOf(from.Rank, to.coloured)
+		st.tag = tagOf(from, to.coloured)
 	}
 	s.mu.Lock()
 	s.all = append(s.all, st)

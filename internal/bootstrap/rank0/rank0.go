@@ -2,6 +2,7 @@ package rank0
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 )
@@ -22,7 +24,9 @@ type Job struct {
 	Key         []byte // which all ranks have; 32 bytes
 	PeerTimeout time.Duration
 	With        io.Closer // at rank 0, what is closed with the server; nil: nothing
-	Warn        func(msg string, args ...any)
+	// Survive: the other ranks are told of one that fails, and go on. Else its end is the end of the job.
+	Survive bool
+	Warn    func(msg string, args ...any)
 }
 
 // Member is a rank's client, and at rank 0 the server too.
@@ -33,13 +37,13 @@ type Member struct {
 	once   sync.Once
 	quit   chan struct{} // closed by Close
 	done   chan struct{} // closed when all ranks have finalized, or the job has failed
-	failed error         // why it has; written before over is closed
+	failed error         // why it has; written before done is closed
 }
 
 // Lead joins as rank 0 and serves the others, which dial ln. It owns ln.
 func Lead(ctx context.Context, ln net.Listener, j Job) (*Member, error) {
 	s := pmi.NewServer(j.Size, pmi.Options{Name: j.Name, Mapping: pmi.NoMapping, Key: j.Key, PeerTimeout: j.PeerTimeout,
-		Log: j.Warn})
+		Survive: j.Survive, Log: j.Warn})
 	s.Listen(ln)
 	m := &Member{job: j, server: s, quit: make(chan struct{}), done: make(chan struct{})}
 	go m.watch()
@@ -63,6 +67,24 @@ func Follow(ctx context.Context, addr string, j Job) (*Member, error) {
 	return &Member{Client: c, job: j}, nil
 }
 
+// FollowAny is Follow where rank 0 may be at any of some addresses, the most promising first.
+func FollowAny(ctx context.Context, addrs []string, j Job) (*Member, error) {
+	m, won, errs := auth.Race(ctx, len(addrs), func(trying context.Context, i int) (*Member, error) {
+		return Follow(trying, addrs[i], j)
+	}, func(m *Member) { m.Close() })
+	if won {
+		return m, nil
+	}
+	err := errors.New("no address of it can be reached from this host")
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	for _, e := range errs {
+		err = fmt.Errorf("%w; %w", err, e)
+	}
+	return nil, fmt.Errorf("rank %d does not reach rank 0: %w", j.Rank, err)
+}
+
 // watch ends the job when a rank fails. The ranks notice the end of their connections.
 func (m *Member) watch() {
 	defer close(m.done)
@@ -80,6 +102,11 @@ func (m *Member) watch() {
 			continue
 		case m.server.State(e.Rank).Finalized:
 			left--
+			continue
+		case m.job.Survive:
+			left--
+			m.server.Ended(e.Rank)
+			m.server.Gone(e.Rank)
 			continue
 		default:
 			m.failed = fmt.Errorf("rank %d has ended without Finalize", e.Rank)

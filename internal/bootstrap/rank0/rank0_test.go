@@ -138,3 +138,62 @@ func TestMissing(t *testing.T) {
 		t.Errorf("%v, want one that names ranks 2-5", err)
 	}
 }
+
+// In a job that survives failures the others are told of a rank that fails, and go on without it.
+func TestSurvive(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := Job{Size: 3, Name: "test", Launcher: "test", Key: bytes.Repeat([]byte{7}, 32), PeerTimeout: patience,
+		Survive: true, Warn: func(msg string, args ...any) { t.Error(msg, args) }}
+	members := make([]*Member, 3)
+	if members[0], err = Lead(ctx, ln, j); err != nil {
+		t.Fatal(err)
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for rank := 1; rank < 3; rank++ {
+		j.Rank = rank
+		if members[rank], err = FollowAny(ctx, []string{closed.Addr().String(), ln.Addr().String()}, j); err != nil {
+			t.Fatal(err)
+		}
+		defer members[rank].Close()
+	}
+	defer members[0].Close()
+	members[1].Close()
+	for _, rank := range []int{0, 2} {
+		select {
+		case <-members[rank].Notices():
+			if gone := members[rank].Gone(); len(gone) != 1 || gone[0] != 1 {
+				t.Errorf("rank %d hears of %v", rank, gone)
+			}
+		case <-ctx.Done():
+			t.Fatalf("rank %d hears nothing", rank)
+		}
+	}
+	living := []*Member{members[0], members[2]}
+	if err := each(living, func(m *Member) error { return m.Fence(ctx) }); err != nil {
+		t.Error(err)
+	}
+	if err := each(living, func(m *Member) error { return m.Finalize(ctx) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// The error of a rank that reaches rank 0 by no address says so.
+func TestFollowNoOne(t *testing.T) {
+	j := Job{Size: 2, Rank: 1, Name: "test", Key: make([]byte, 32), PeerTimeout: patience}
+	for _, addrs := range [][]string{nil, {"127.0.0.1:1"}} {
+		m, err := FollowAny(t.Context(), addrs, j)
+		if m != nil || err == nil || !strings.Contains(err.Error(), "rank 1 does not reach rank 0: no address") ||
+			!strings.Contains(err.Error(), strings.Join(addrs, "")) {
+			t.Errorf("%v: %v, %v", addrs, m, err)
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package launcher
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/stdio"
+)
+
+// A rank may have gorun start a job of other ranks (pmi.Spawn). That is a run of its own, with a
+// supervisor of its own, in this process. As long as it starts, it is judged by itself: a rank that does not come to
+// Init is an error of the rank that has asked, and of no other. From then on its ranks are ranks of the whole job: the
+// run at the top judges their ends, and all runs obey the signals of that.
+//
+// Supervisors do not wait for a run further up: what a spawned job has to tell goes through a goroutine (tell).
+
+// spawns are the jobs that the ranks of a run have had started. They belong to its supervisor.
+type spawns struct {
+	all   []*spawned    // those that run
+	open  int           // those, and others that begin or have not been finished
+	ranks int           // of all that are open
+	phase phase         // that they have been told of
+	count *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
+}
+
+// spawned is a job that a rank of outer has had started. What is not said to be otherwise belongs to its supervisor.
+type spawned struct {
+	outer  *run
+	number int // from 1 on; never changes
+	rank   int // of outer, which has asked; never changes
+	run    *run
+
+	want   pmi.Spawn
+	answer func(error) // to the rank that has asked; nil: it has been answered
+	failed bool        // to start: nothing is said of its ranks
+	ending bool        // the run further up has said that the job ends
+	late   *time.Timer // when the ranks should have called Init; nil: there is no such time
+	told   chan struct{}
+}
+
+// errEnds is the error of a spawn in a job that ends.
+var errEnds = errors.New("the job ends")
+
+// spawn is pmi.Options.Spawn of the run that has all ranks of a job.
+func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
+	r.post(func() {
+		if r.policy.phase != working || r.leaving {
+			done(errEnds)
+			return
+		}
+		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: done}
+		j := r.spawnedJob(rank, q, s.number)
+		r.spawns.open++
+		r.spawns.ranks += q.Ranks
+		go s.live(j)
+	})
+}
+
+// spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.
+func spawnElsewhere(_ int, _ pmi.Spawn, done func(error)) {
+	done(fmt.Errorf("%w: its agents were started by Slurm, or are pods; gorun does it on hosts that it reaches by itself",
+		pmi.ErrNoSpawn))
+}
+
+// spawnedJob is what a rank has asked for. It has the settings of the program of that rank.
+func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
+	at := slices.IndexFunc(r.plan.Specs, func(s procs.Spec) bool { return s.Rank == rank })
+	own := r.job.Apps[r.plan.Specs[at].App]
+	hosts, before := []place.Host{{Name: r.plan.Host}}, len(r.plan.Specs)
+	if r.plan.Remote {
+		hosts, before = r.job.Hosts, (r.plan.World+len(r.plan.Layout.Hosts)-1)/len(r.plan.Layout.Hosts)
+	}
+	app := App{Ranks: q.Ranks, Path: q.Command, Name: q.Command, Args: q.Args, Dir: cmp.Or(q.Dir, own.Dir),
+		Env: append(slices.Clone(own.Env), pmi.EnvSpawned+"=1")}
+	if q.Command == "" {
+		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
+	}
+	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts,
+		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Announced: true,
+		Before: r.job.Before + before + r.spawns.ranks/len(hosts)}
+	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
+	j.PrintExits, j.Dump, j.Debug = false, "", ""
+	folder := "spawn." + strconv.Itoa(number) // in each one in which files are named by ranks
+	if j.OutputDir != "" {
+		j.OutputDir = filepath.Join(j.OutputDir, folder)
+	}
+	env := &j.Apps[0].Env
+	for _, name := range []string{"GORUN_REPORT", "GORUN_CPUPROFILE"} {
+		if dir := cmp.Or((&Job{Environ: own.Env}).variable(name), j.variable(name)); dir != "" {
+			*env = slices.DeleteFunc(*env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+			*env = append(*env, name+"="+filepath.Join(dir, folder))
+		}
+	}
+	return j
+}
+
+// live is the life of a spawned job. It has a goroutine of its own, which becomes its supervisor.
+func (s *spawned) live(j *Job) {
+	code := s.supervise(j)
+	s.reply(errEnds) // if nothing else was said
+	s.tell(s.outer, func(r *run) {
+		r.spawns.open--
+		r.spawns.ranks -= s.want.Ranks
+		r.spawns.all = slices.DeleteFunc(r.spawns.all, func(other *spawned) bool { return other == s })
+		r.policy.code = cmp.Or(r.policy.code, code)
+	})
+}
+
+// supervise returns the exit code of the job, if that is its own.
+func (s *spawned) supervise(j *Job) int {
+	plan, err := j.Plan()
+	var me *reach.Self
+	if err == nil && plan.Remote {
+		me, err = reach.Me()
+	}
+	if err != nil {
+		s.reply(err)
+		return 0
+	}
+	r := j.newRun(plan)
+	r.spawned, r.spawns.count = s, s.outer.spawns.count
+	if s.run = r; !s.begin() {
+		return 0
+	}
+	r.streams = stdio.NewTo(s.outer.streams.Stdout, s.outer.streams.Stderr)
+	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn,
+		Fenced: func() { r.post(func() { s.reply(nil) }) }}
+	if limit := s.want.Limit; limit > 0 {
+		s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
+	}
+	if plan.Remote {
+		r.lead(me, o)
+		return r.policy.code
+	}
+	o.Mapping = plan.Layout.Order.Mapping()
+	var local *procs.Local
+	if l, ok := s.outer.backend.(interface{ Spawned(size int) *procs.Local }); ok {
+		local = l.Spawned(s.want.Ranks)
+	} else {
+		local = procs.NewLocal(s.want.Ranks, false, nil) // this process has no other ranks, but agents
+	}
+	r.supervise(local, o, func() {})
+	return r.policy.code
+}
+
+// begin has the run further up send its orders from now on. It reports whether the job is not about to end, and the
+// rank that has asked is there.
+func (s *spawned) begin() bool {
+	begun := make(chan bool, 1)
+	s.outer.post(func() {
+		ok := s.outer.policy.phase == working && !s.outer.ranks[s.rank].ended
+		if ok {
+			s.outer.spawns.all = append(s.outer.spawns.all, s)
+		}
+		begun <- ok
+	})
+	select {
+	case ok := <-begun:
+		return ok
+	case <-s.outer.over:
+		return false
+	}
+}
+
+// send passes an order on to the spawned jobs, if it says something new.
+func (l *spawns) send(o order) {
+	if o.Signal == 0 && o.Phase == l.phase {
+		return
+	}
+	l.phase = o.Phase
+	for _, s := range l.all {
+		s.run.call(func() {
+			s.ending = s.ending || o.Phase != working
+			s.run.obey(o)
+		})
+	}
+}
+
+// rankEnded gives up what a rank has had started and was not answered yet, where the job goes on without the rank.
+func (l *spawns) rankEnded(rank int) {
+	for _, s := range l.all {
+		if s.rank == rank {
+			s.run.post(func() {
+				if s.answer != nil {
+					s.run.do(s.fail(errEnds))
+				}
+			})
+		}
+	}
+}
+
+// numberOf is the number of a spawned job; 0: s is nil, and the job is the first one.
+func (s *spawned) numberOf() int {
+	if s == nil {
+		return 0
+	}
+	return s.number
+}
+
+// top is the run of the first job.
+func (s *spawned) top() *run {
+	r := s.outer
+	for r.spawned != nil {
+		r = r.spawned.outer
+	}
+	return r
+}
+
+// tell has the supervisor of r, which is further up, call f, after all that was told before. It does not wait.
+func (s *spawned) tell(r *run, f func(r *run)) {
+	before, told := s.told, make(chan struct{})
+	s.told = told
+	go func() {
+		if before != nil {
+			<-before
+		}
+		r.post(func() { f(r) })
+		close(told)
+	}()
+}
+
+// reply answers the rank that has asked, once.
+func (s *spawned) reply(err error) {
+	if s.answer == nil {
+		return
+	}
+	s.answer(err)
+	s.answer = nil
+	if s.late != nil {
+		s.late.Stop()
+	}
+}
+
+// fail gives the start up: the rank that has asked hears why, and all processes are killed.
+func (s *spawned) fail(err error) action {
+	s.failed = true
+	s.reply(err)
+	s.run.policy.phase = killing
+	return action{signal: syscall.SIGKILL}
+}
+
+// isLate is called when the time is over in which the ranks call Init.
+func (s *spawned) isLate() action {
+	if s.answer == nil {
+		return action{}
+	}
+	return s.fail(fmt.Errorf("not all of the %d processes have called Init within %v (GORUN_TIMEOUT)", s.want.Ranks,
+		s.want.Limit))
+}
+
+// exited is of judge, as the methods that follow.
+func (s *spawned) exited(now time.Time, e rankEnd) action {
+	e.Spawn = s.number
+	switch {
+	case s.failed:
+		return action{}
+	case s.answer != nil:
+		return s.fail(fmt.Errorf("%s before all %d had called Init; Spawn starts programs that call mpi.Main or mpi.Init",
+			e.Exit, s.want.Ranks))
+	case s.run.job.Recover:
+		return s.run.policy.exited(now, e)
+	}
+	s.tell(s.top(), func(r *run) { r.do(r.policy.exited(time.Now(), e)) })
+	return action{}
+}
+
+func (s *spawned) aborted(_ time.Time, a abortCall) action {
+	a.by.Spawn = s.number
+	switch {
+	case s.failed:
+		return action{}
+	case s.answer != nil:
+		return s.fail(errors.New(cmp.Or(oneLine(a.message), fmt.Sprintf("it called Abort with code %d", a.code)) +
+			" (" + a.by.Name() + ", before all had called Init)"))
+	}
+	s.tell(s.top(), func(r *run) { r.do(r.policy.aborted(time.Now(), a)) })
+	return action{}
+}
+
+func (s *spawned) cannotStart(err error, code int) action {
+	switch {
+	case s.failed: // on another host before
+		return action{}
+	case s.answer != nil:
+		return s.fail(err)
+	}
+	s.tell(s.top(), func(r *run) { r.cannotStart(err, code) })
+	return action{}
+}
+
+func (s *spawned) hostLost(now time.Time, err error) action {
+	switch {
+	case s.failed:
+		return action{}
+	case s.answer != nil:
+		return s.fail(err)
+	case s.run.job.Recover:
+		return s.run.policy.hostLost(now, err)
+	}
+	s.tell(s.top(), func(r *run) { r.do(r.policy.hostLost(time.Now(), err)) })
+	return action{}
+}
+
+func (s *spawned) agentStopped(_ time.Time, err error, code int) action {
+	switch {
+	case s.failed:
+		return action{}
+	case s.answer != nil:
+		return s.fail(err)
+	}
+	s.tell(s.top(), func(r *run) { r.do(r.policy.agentStopped(time.Now(), err, code)) })
+	return action{}
+}

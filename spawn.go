@@ -1,0 +1,286 @@
+package mpi
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Each Spawn makes a world of the ranks that call it and of those that it starts, with an engine of its own, next to
+// the world that Init has made (docs/decisions/spawn.md). Programs see communicators that are made of it.
+
+// SpawnOption is an option of Spawn.
+type SpawnOption func(*spawning)
+
+// SpawnRoot makes rank the root of a Spawn, instead of rank 0. All ranks give the same.
+func SpawnRoot(rank int) SpawnOption { return func(s *spawning) { s.root = rank } }
+
+// SpawnDir has the processes run in a folder, instead of the launcher's.
+func SpawnDir(dir string) SpawnOption { return func(s *spawning) { s.dir = dir } }
+
+// spawning is what the caller of Spawn has asked for.
+type spawning struct {
+	n       int
+	command string
+	args    []string
+	root    int
+	dir     string
+}
+
+// Spawn starts n processes that run a command, and returns an intercommunicator: its local group is c's, its remote
+// group the new ranks; §11.8.2 (MPI_Comm_spawn). Every rank of c calls it. The number, the command and its arguments
+// count at the root alone, which is rank 0 (SpawnRoot). The command is looked up there as a shell would; "" is the
+// program of the caller. The new ranks have a world of their own, and Parent there returns the other end. The worlds of
+// the callers stay as they are.
+//
+// gorun and mpiexec.hydra start ranks; in a Slurm allocation, in pods and elsewhere Spawn is ErrUnavailable. It is
+// ErrSpawn at all ranks if a process cannot be started, ends before all are in Init, or does not call it within
+// GORUN_TIMEOUT. The processes are killed then. After Spawn the new ranks belong to the job: when one dies, the job
+// ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides.
+//
+// Messages to the new ranks go by shared memory or TCP. What is made of the intercommunicator, such as by Merge, works
+// as usual. It does not go together with the world in one call: WaitAll takes requests, and Intercomm and the methods
+// of Group take communicators and groups, of one of the two.
+func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (*Comm, error) {
+	const op = "Spawn"
+	if h := c.hook(); h != nil {
+		return h.creates(op, func(c *Comm) (*Comm, error) { return Spawn(c, n, command, args, opts...) })
+	}
+	if err := c.intra(op); err != nil {
+		return nil, err
+	}
+	s := &spawning{n: n, command: command, args: slices.Clone(args)}
+	for _, o := range opts {
+		o(s)
+	}
+	var made handover
+	err := c.group.Create(c.ctx, agree.MakeSpawn, func(_ uint64, tag int32) error {
+		m := c.group.Exchange(agree.MakeSpawn)
+		if no := c.group.CompareCreation(agree.MakeSpawn, tag); no != nil {
+			return m.Failed(no)
+		}
+		d, no := s.run(c, m)
+		if no != nil {
+			return m.Failed(no)
+		}
+		made.give(d)
+		return nil
+	})
+	return made.take(c, agree.MakeSpawn, err)
+}
+
+// run has three rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
+// it has had started; and all have met them.
+func (s *spawning) run(c *Comm, m *agree.Exchange) (*Comm, *agree.Veto) {
+	_, no := m.Round(0, agree.AppendInts(nil, int64(s.root)), m.Refuse(s.check(c)), nil)
+	if no != nil {
+		return nil, no
+	}
+	var port *join.Port
+	var told portPayload
+	if c.group.Rank == s.root {
+		var err *Error
+		if port, err = s.start(c); err == nil {
+			told.port = port.Encode()
+		}
+		no = m.Refuse(err)
+	}
+	defer func() { port.Close() }()
+	if _, no = m.Round(0, nil, no, &told); no != nil {
+		return nil, no
+	}
+	d, err := s.meet(c, port, told.port)
+	_, no = m.Round(0, nil, m.Refuse(err), nil)
+	return d, no
+}
+
+// check is what is wrong with the caller's arguments, or with its place.
+func (s *spawning) check(c *Comm) *Error {
+	switch n := c.group.Size; {
+	case s.root < 0 || s.root >= n:
+		return mpierr.New("Spawn", ErrRoot, "the root is %d; the communicator has %s", s.root, c.ranksText())
+	case c.group.Rank != s.root:
+		return nil
+	case s.n < 1:
+		return mpierr.New("Spawn", ErrCount, "the number of ranks to start is %d; start 1 at least", s.n)
+	}
+	if !ofThisProcess(c.group.Engine) {
+		return mpierr.New("Spawn", ErrUnavailable, "the ranks of RunLocal are goroutines, which have no launcher; start "+
+			"the program by gorun -n N")
+	}
+	if err := process.member.Load().CanSpawn(); err != nil {
+		return mpierr.New("Spawn", ErrUnavailable, "%w", err)
+	}
+	return s.find()
+}
+
+// find makes paths of the command and the folder that do not depend on this process.
+func (s *spawning) find() *Error {
+	var err error
+	if s.dir != "" {
+		s.dir, err = filepath.Abs(s.dir)
+	}
+	if err == nil && s.command != "" {
+		if s.command, err = exec.LookPath(s.command); err == nil {
+			s.command, err = filepath.Abs(s.command)
+		}
+	}
+	if err != nil {
+		return mpierr.New("Spawn", ErrSpawn, "%w", err)
+	}
+	return nil
+}
+
+// start has the launcher start the processes.
+func (s *spawning) start(c *Comm) (*join.Port, *Error) {
+	m := process.member.Load()
+	p, err := m.Open(c.group.Size, s.root, s.n)
+	if err != nil {
+		return nil, mpierr.New("Spawn", ErrUnavailable, "%w", err)
+	}
+	if err := m.Spawn(p, s.command, s.args, s.dir); err != nil {
+		p.Close()
+		if errors.Is(err, join.ErrNoSpawn) {
+			return nil, mpierr.New("Spawn", ErrUnavailable, "%w", err)
+		}
+		return nil, mpierr.New("Spawn", ErrSpawn, "%s: %w", cmp.Or(s.command, "the caller's program"), err)
+	}
+	return p, nil
+}
+
+// meet joins the world of both sides. port is nil at ranks that have been told of it.
+func (s *spawning) meet(c *Comm, port *join.Port, told []byte) (*Comm, *Error) {
+	err := error(nil)
+	if port == nil {
+		port, err = join.ParsePort(told)
+	}
+	if err == nil && (port.Parents != c.group.Size || port.Root != s.root) {
+		err = fmt.Errorf("the root has told of %d ranks with root %d", port.Parents, port.Root)
+	}
+	if err != nil {
+		return nil, mpierr.New("Spawn", ErrAborted, "%w", err)
+	}
+	w, err := bridgeBy(port, port.Number(c.group.Rank))
+	if err != nil {
+		return nil, mpierr.New("Spawn", ErrSpawn, "the ranks that were started do not meet this one: %w", err)
+	}
+	d := newComm(interOf(w, parentsOf(port), childrenOf(port)), c.ctx)
+	d.group.SetName(fmt.Sprintf("%s.spawn%d", c.Name(), c.made.Add(1)))
+	return d, nil
+}
+
+// portPayload is how the root of a Spawn tells the others of its port.
+type portPayload struct{ port []byte }
+
+func (p *portPayload) Take(_ int, d *agree.Decoder) *agree.Veto {
+	if b := d.Bytes(); len(b) > 0 {
+		p.port = b
+	}
+	return nil
+}
+
+func (p *portPayload) Up() []byte                   { return agree.AppendBytes(nil, p.port) }
+func (p *portPayload) Decide() *agree.Veto          { return nil }
+func (p *portPayload) Down(int) []byte              { return p.Up() }
+func (p *portPayload) ReadVerdict(d *agree.Decoder) { p.port = d.Bytes() }
+
+// Parent returns the intercommunicator whose remote group is the ranks that have started this process by Spawn; §11.8.2
+// (MPI_Comm_get_parent). Its local group is the world. Parent returns nil before Init, and if no rank has started the
+// process.
+func Parent() *Comm { return process.parent.Load() }
+
+// meetParents makes Parent, if this rank was spawned. m has just joined.
+func meetParents(m *join.Member) (*Comm, error) {
+	port, err := m.Invited()
+	if port == nil || err != nil {
+		return nil, err
+	}
+	w, err := bridgeBy(port, port.Parents+m.Rank)
+	if err != nil {
+		return nil, fmt.Errorf("this rank was spawned, and does not meet its parents: %w", err)
+	}
+	d := newComm(interOf(w, childrenOf(port), parentsOf(port)), nil)
+	d.group.SetName("parent")
+	d.publish()
+	return d, nil
+}
+
+// parentsOf are the ranks that have called Spawn, in their order, and childrenOf the ranks that it has started, in the
+// world of both.
+func parentsOf(p *join.Port) *ranks.Set {
+	var b ranks.Builder
+	for place := range p.Parents {
+		b.AddRank(int32(p.Number(place)))
+	}
+	return b.Done()
+}
+
+func childrenOf(p *join.Port) *ranks.Set {
+	return ranks.Of(ranks.Strided(int32(p.Parents), 1, int32(p.Size-p.Parents)))
+}
+
+// interOf makes the first communicator of a world of both sides.
+func interOf(w *Comm, local, remote *ranks.Set) *commState {
+	s := &commState{self: w.self}
+	w.group.Derive(&s.group, local, w.group.Numbers.Reserve(1)) // nothing else has been made of it
+	s.group.Join(local, remote)
+	return s
+}
+
+// bridges are the worlds that this process is in apart from the world of Init.
+type bridges struct {
+	mu  sync.Mutex
+	all []membership // guarded by mu
+}
+
+// membership is a world that this process is in.
+type membership struct {
+	member *join.Member
+	world  *Comm
+}
+
+// bridgeBy joins the world of both sides of a spawn.
+func bridgeBy(p *join.Port, number int) (*Comm, error) {
+	m, err := process.member.Load().JoinPort(p, number)
+	if err != nil {
+		return nil, err
+	}
+	w := worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
+	w.self = process.self.Load()
+	b := &process.bridges
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if process.finalized.Load() {
+		err = errors.New("this rank has called Finalize meanwhile")
+		m.Close(err)
+		return nil, err
+	}
+	b.all = append(b.all, membership{m, w})
+	return w, nil
+}
+
+// list is what there is.
+func (b *bridges) list() []membership {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.all)
+}
+
+// ofThisProcess reports whether an engine is one of this process's rank, and not of a rank of RunLocal.
+func ofThisProcess(e *pml.Engine) bool {
+	if m := process.member.Load(); m != nil && m.Engine == e {
+		return true
+	}
+	return slices.ContainsFunc(process.bridges.list(), func(j membership) bool { return j.member.Engine == e })
+}
