@@ -216,7 +216,7 @@ func (w *Win[T]) Local() []T {
 // §12.2.3 (MPI_Win_shared_query). Ranks that read what others write order their accesses by the calls that open and end
 // epochs, or by atomic operations of their own.
 func (w *Win[T]) Of(rank int) []T {
-	if w = w.withoutHooks(); w.valid("Of") != nil || w.comm.ended.Load() != 0 {
+	if w = w.withoutHooks(); w.valid("Of") != nil || w.comm.ended.Load()&isFreed != 0 {
 		return nil
 	}
 	return w.of(rank)
