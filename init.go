@@ -209,13 +209,15 @@ func finalize() error {
 	return nil
 }
 
-// leaveAll leaves all worlds at the same time: their ranks wait for each other.
+// leaveAll leaves all worlds at the same time: their ranks wait for each other. The caller's goroutine leaves the first
+// one, so that a job which stands is known by where it sleeps.
 func leaveAll(worlds []membership) (first error) {
 	errs := make(chan error, len(worlds))
-	for _, j := range worlds {
+	for _, j := range worlds[1:] {
 		go func() { errs <- j.member.Leave() }()
 	}
-	for range worlds {
+	first = worlds[0].member.Leave()
+	for range worlds[1:] {
 		first = cmp.Or(first, <-errs)
 	}
 	over := mpierr.New("", ErrInit, "called after Finalize")
