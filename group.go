@@ -83,8 +83,8 @@ func (g *Group) both(op string, h *Group) *Error {
 		return err
 	}
 	if g.eng != h.eng {
-		return mpierr.New(op, ErrGroup, "the groups are of two ranks, or of two worlds: that of the job, and one with ranks "+
-			"that Spawn has started; use groups of communicators that were made of each other")
+		return mpierr.New(op, ErrGroup, "the groups are of two ranks, or of two worlds: the world of the job, and one "+
+			"with ranks that Spawn has started; use groups of communicators that were made of each other")
 	}
 	return nil
 }

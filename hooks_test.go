@@ -435,6 +435,7 @@ func (t *tour) communicators() {
 		return c
 	}
 	check(Self(w).hook() != nil, "Self has lost its hooks")
+	t.call("Spawn", func() { is(second(Spawn(w, 1, "", nil)), ErrUnavailable) })
 	d := made("Comm.Dup", w.Dup)
 	same(ok(d.Compare(w)), Congruent)
 	t.call("Comm.Free", func() { must(d.Free()) })

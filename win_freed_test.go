@@ -39,10 +39,10 @@ func freeOfTheDead(t *testing.T, plan faulty.Plan, call func(w *Comm, win *Win[i
 	const victims = 2 // ranks 0 and 1
 	var dies [victims]transport.Device
 	overLoop(t, withDevices(func(rank int, d transport.Device) transport.Device {
-		if d = faulty.Wrap(d, int64(rank), plan); rank < victims {
+		if rank < victims {
 			dies[rank] = d
 		}
-		return d
+		return faulty.Wrap(d, int64(rank), plan)
 	}), WithEnviron([]string{"GORUN_COLL_CHECK=0"}))(4, func(w *Comm) { // else Free waits for rank 3
 		for other := range w.Size() { // a link to each, which tells of the end of a device
 			second(Sendrecv(w, []byte{1}, other, 1, make([]byte, 1), other, 1))

@@ -54,7 +54,7 @@ func (s *Store) restore(c *mpi.Comm) (int64, bool, error) {
 	return what.Step, true, s.Save(what.Step)
 }
 
-// move makes the own copies those of another rank's slices if this rank had another number when it made them.
+// move makes the copies of another rank's slices the own ones if this rank had another number when it made them.
 func (s *Store) move(to int) {
 	for _, slot := range s.own.slots {
 		if slot.whole && int(slot.Owner) != to {

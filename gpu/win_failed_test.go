@@ -83,7 +83,7 @@ type failure struct {
 	method      string // see acceltest.Process.Fail
 }
 
-// failures are those of all copies that an operation needs.
+// failures are of all copies that an operation needs.
 func failures() (all []failure) {
 	for _, put := range []bool{true, false} {
 		for _, method := range []string{"Copy", "CopyEnd"} {

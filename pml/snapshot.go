@@ -81,7 +81,8 @@ func (e *Engine) glance() *Snapshot {
 		s.Asleep++
 	}
 	st, waiting := e.path.count(e.stats), uint64(e.links.table.Unexpected())+e.links.aside
-	s.Sent, s.Taken = st.EagerSent+st.RendezvousSent, st.MatchedOnArrival+st.Matched+waiting
+	s.Sent = st.EagerSent + st.RendezvousSent + e.windows.notes.sent
+	s.Taken = st.MatchedOnArrival + st.Matched + waiting
 	s.Moved = uint64(e.load.completed) + s.Sent + s.Taken + st.Matched
 	return s
 }

@@ -354,6 +354,9 @@ func TestNoteWaitsForEarlierOnes(t *testing.T) {
 	if !begun(f.PutNote(nil, make([]byte, 10), 0, 5)) || n.rmaUnderWay() != 1 {
 		t.Errorf("the note is not sent, or %d operations are under way", n.rmaUnderWay())
 	}
+	if sent := e.Glance().Sent; sent != 1 {
+		t.Errorf("a note, which its receiver counts as a message taken, counts as %d messages sent", sent)
+	}
 	n.endRMA(nil)
 	if err := f.Flush(nil); err != nil {
 		t.Error(err)

@@ -25,6 +25,7 @@ type notes struct {
 	windows map[uint16]*Window
 	last    uint16 // the number that was given last: one is not used again soon, since a note may still come
 	buf     [noteBytes]byte
+	sent    uint64 // notes that links have been given, ever: their receivers count messages
 }
 
 // TakeNotes has links tell notes, which arrive as messages with tag. The window gets a number up to most. It comes
@@ -107,5 +108,6 @@ func (f *Reach) PutNote(cc context.Context, src []byte, off int64, note uint32) 
 	if e.requests.putBack(gate); err == errOtherWay {
 		return false, nil
 	}
+	e.windows.notes.sent++
 	return true, err
 }

@@ -110,7 +110,7 @@ func openTransport(c deviceConfig) (opened, error) {
 	return opened{d, reasons(slices.DeleteFunc(failed, func(u multi.Unopened) bool { return nearOnly(u.Name) }))}, nil
 }
 
-// lateOnes are those of some transports that a world with spawned ranks can have, or tcp.
+// lateOnes are the transports among some that a world with spawned ranks can have, or tcp.
 func lateOnes(wanted []string) (some []string) {
 	for _, t := range transports {
 		if t.late && slices.Contains(wanted, t.name) {

@@ -217,7 +217,7 @@ func (l *link) zeroCopy(in *transport.ZeroCopy) *transport.ZeroCopy {
 	return &out
 }
 
-// offload is that of the device; nil if links are cut, or the device may die.
+// offload is what the device has; nil if links are cut, or the device may die.
 func (d *Device) offload(in *transport.Offload) *transport.Offload {
 	if in == nil || len(d.cuts) > 0 || d.plan.Death != nil {
 		return nil

@@ -32,10 +32,7 @@ func oneSided(t *testing.T, bytes int) (d [2]*Device, rma *transport.RMA, mem []
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr, key, ok := links[1].Caps().RMA.Register(transport.HostMem(mem), transport.Writable)
-	if !ok {
-		t.Fatal("not registered")
-	}
+	addr, key = registerFor(t, links[1].(*link), mem, transport.Writable)
 	return d, links[0].Caps().RMA, mem, addr, key
 }
 

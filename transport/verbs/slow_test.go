@@ -101,7 +101,7 @@ func TestSlowDestruction(t *testing.T) {
 		hub.goesOn(first, back, peers[0])
 	}
 	if n := hub.counted("qps"); n != 5 {
-		t.Errorf("%d queue pairs, want those of 3 peers and 2 probes", n)
+		t.Errorf("%d queue pairs, want one for each of 3 peers and 2 probes", n)
 	}
 	hub.injected("release_destructions")
 	hub.noProofs(3)
