@@ -79,9 +79,9 @@ const graph = `
 	# The one package that knows every transport, and the public package on top.
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
 	                                transport/ucx, transport/multi, internal/bootstrap, internal/bootstrap/detect,
-	                                internal/bootstrap/rank0, internal/pmi, internal/place, internal/cpuset, internal/settings,
-	                                internal/sysmon, internal/waitpolicy, internal/tuned, collectives,
-	                                {github.com/hashicorp/go-hclog}
+	                                internal/bootstrap/rank0, internal/pmi, internal/place, internal/cpuset,
+	                                internal/settings, internal/sysmon, internal/waitpolicy, internal/tuned,
+	                                collectives, {github.com/hashicorp/go-hclog}
 	internal/mpierr               : pml, transport, accel, internal/ranks
 	internal/background           : internal/mpierr
 	internal/agree                : pml, internal/consensus, internal/ranks, internal/mpierr, internal/background

@@ -32,7 +32,7 @@ var process struct {
 	// Read without mu by what must not wait for them.
 	member    atomic.Pointer[join.Member] // nil before Init
 	self      atomic.Pointer[selfComm]    // of world; before member
-	parent    atomic.Pointer[Comm]        // of the ranks that have spawned this one; nil: there are none
+	parent    atomic.Pointer[Comm]        // of the ranks that have spawned this one; nil: no rank has
 	bridges   bridges
 	profile   atomic.Pointer[cpuProfile] // nil: none is asked for
 	inMain    atomic.Bool                // Main has called Init

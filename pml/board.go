@@ -24,7 +24,7 @@ type Board struct {
 	least  uint64
 	from   []int32 // see AwaitFrom; nil: the member that has the line
 	cookie uint64
-	locks  func() []int32 // Handler.Locks of locks that are words of the board; nil: there are none
+	locks  func() []int32 // Handler.Locks, of locks that are words of the board; nil: it has no locks
 
 	// For calls by messages, which have a context number of their own.
 	ctx      uint32

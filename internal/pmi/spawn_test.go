@@ -133,7 +133,8 @@ func TestSpawnRequestThatDoesNotFit(t *testing.T) {
 // What a rank asks for that another server serves than the one that starts processes, goes there as it is.
 func TestSpawnRequestFromBelow(t *testing.T) {
 	tr, clients := treeOf(t, [][]int{{0}, {1, 2}}, []int{-1, 0})
-	want := Spawn{Ranks: 3, Command: "/bin/\xff", Args: []string{"and\nmore", "", "\xfe\xff"}, Dir: "/tmp", Limit: time.Second}
+	want := Spawn{Ranks: 3, Command: "/bin/\xff", Args: []string{"and\nmore", "", "\xfe\xff"}, Dir: "/tmp",
+		Limit: time.Second}
 	if err := want.Keep("port", []byte("somewhere")); err != nil {
 		t.Fatal(err)
 	}
