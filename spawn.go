@@ -46,7 +46,7 @@ type spawning struct {
 //
 // gorun and mpiexec.hydra start ranks; in a Slurm allocation, in pods and elsewhere Spawn is ErrUnavailable. It is
 // ErrSpawn at all ranks if a process cannot be started, ends before all are in Init, or does not call it within
-// GORUN_TIMEOUT. The processes are killed then. After Spawn the new ranks belong to the job: when one dies, the job
+// GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
 // ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides.
 //
 // Messages to the new ranks go by shared memory or TCP. What is made of the intercommunicator, such as by Merge, works

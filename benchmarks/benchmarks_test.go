@@ -182,8 +182,8 @@ func TestPrograms(t *testing.T) {
 	t.Run("mistakes", func(t *testing.T) { checkMistakes(t, bin) })
 }
 
-// checkRecovery kills ranks over both transports: the exit code of such a job is the first death's. The other operations
-// of recovery have their test in process.
+// checkRecovery kills ranks over both transports: the exit code of such a job is the first death's. The other
+// operations of recovery have their test in process.
 func checkRecovery(t *testing.T, bin string) {
 	want := regexp.MustCompile(`^# OSU MPI Failure Notice Test v7\.4 \(gorun\)\n# Ranks .*\n4( +\d+\.\d\d){3} +2\n$`)
 	for _, transports := range []string{"shm", "tcp"} {

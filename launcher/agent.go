@@ -139,7 +139,8 @@ func (a *parent) plan(m *startMessage) (*Job, *Plan, error) {
 		return nil, nil, fmt.Errorf("gorun's folder %s is not there, use --wdir: %w", m.Dir, errors.Unwrap(err))
 	}
 	own := m.Hosts[0]
-	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true, Before: m.Before}
+	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true, Spawn: m.Spawn,
+		Before: m.Before}
 	j.KillDelay = insist
 	if !own.Own {
 		j.Environ = procs.EnvironOn(m.Environ, os.Environ())

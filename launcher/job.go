@@ -39,8 +39,9 @@ type Job struct {
 	Alone bool
 	// Announced says that the caller has told the user what there is to know before the start.
 	Announced bool
-	// Before is how many ranks this host has already, if a rank has had this job started. No rank is bound then.
-	Before int
+	// Spawn is the number of a job that a rank has had started, from 1 on; 0: it is the first job. Before is how many
+	// ranks this host has already then. No rank of such a job is bound.
+	Spawn, Before int
 	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
 	// process.
 	Cleaner []string

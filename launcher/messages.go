@@ -32,7 +32,8 @@ type startMessage struct {
 	Secret   []byte
 	Mapping  string
 	Agents   Agents
-	Before   int `json:",omitempty"` // of Job
+	Spawn    int `json:",omitempty"` // of Job
+	Before   int `json:",omitempty"` // likewise
 }
 
 // hostPart is a host with its ranks.
@@ -58,6 +59,8 @@ func (m *startMessage) check() error {
 		return fmt.Errorf("a secret of %d bytes", len(m.Secret))
 	case len(m.Hosts) == 0 || len(m.Hosts) > m.World:
 		return fmt.Errorf("%d hosts of a job of %d ranks", len(m.Hosts), m.World)
+	case m.Spawn < 0:
+		return fmt.Errorf("spawned job %d", m.Spawn)
 	case m.Before < 0 || m.Before > maxRanks:
 		return fmt.Errorf("%d ranks before this job", m.Before)
 	case m.Agents.Width < 0:

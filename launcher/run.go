@@ -553,7 +553,7 @@ func (r *run) hostOf(rank int) string {
 
 // nameOf is what the user reads of a rank.
 func (r *run) nameOf(rank int) string {
-	return procs.Exit{Rank: rank, Spawn: r.spawned.numberOf()}.Name()
+	return procs.Exit{Rank: rank, Spawn: r.job.Spawn}.Name()
 }
 
 // giveUp leaves behind what does not end although it was killed.

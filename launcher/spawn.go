@@ -88,7 +88,7 @@ func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
 		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
 	}
 	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts,
-		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Announced: true,
+		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Announced: true, Spawn: number,
 		Before: r.job.Before + before + r.spawns.ranks/len(hosts)}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
@@ -199,14 +199,6 @@ func (l *spawns) rankEnded(rank int) {
 			})
 		}
 	}
-}
-
-// numberOf is the number of a spawned job; 0: s is nil, and the job is the first one.
-func (s *spawned) numberOf() int {
-	if s == nil {
-		return 0
-	}
-	return s.number
 }
 
 // top is the run of the first job.

@@ -176,7 +176,7 @@ func (r *run) openOutput(s *procs.Spec) (own []*os.File, err error) {
 		}
 		return nil, nil
 	}
-	from := stdio.Source{Rank: s.Rank, Spawn: r.spawned.numberOf(), Host: r.hostOf(s.Rank), Tag: r.job.TagOutput,
+	from := stdio.Source{Rank: s.Rank, Spawn: r.job.Spawn, Host: r.hostOf(s.Rank), Tag: r.job.TagOutput,
 		Time: r.job.Timestamp, Ended: r.ranks[s.Rank].judged}
 	if s.Stdout, err = r.streams.AddStdout(from); err != nil {
 		return nil, err

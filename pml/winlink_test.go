@@ -395,7 +395,8 @@ func (n *testNet) speaksOf(t *testing.T, rank, peer int, r *Request) {
 		{Kind: wire.Data, Key: id}, {Kind: wire.CancelReply, ID: id, Len: 1}} {
 		n.devices[rank].inbox = append(n.devices[rank].inbox, transport.Packet{Peer: int32(peer), Header: h})
 		n.work(rank)
-		if r.state != stActive || len(n.wires[[2]int{rank, peer}]) != 0 || n.engines[rank].links.peer(int32(peer)).err != nil {
+		if r.state != stActive || len(n.wires[[2]int{rank, peer}]) != 0 ||
+			n.engines[rank].links.peer(int32(peer)).err != nil {
 			t.Fatalf("%v of an operation has done something", h.Kind)
 		}
 	}

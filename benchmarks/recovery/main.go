@@ -154,7 +154,7 @@ func newMember(j *bench.Job, o operation) (*member, error) {
 		deaths := rounds.Warmup + rounds.Iterations
 		if m.lives -= deaths; m.lives < 1 {
 			return nil, j.Refuse(fmt.Errorf("a rank dies in each of %d rounds and one must be left, and this job has %d; "+
-				"start it with gorun -n %d or more", deaths, j.Ranks, deaths+1))
+				"start it with gorun --enable-recovery -n %d or more", deaths, j.Ranks, deaths+1))
 		}
 	}
 	own, err := thisProcess()

@@ -42,7 +42,7 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		ranks int
 		want  string
-	}{{3, "ranks 0 and 1 are one process"}, {2, "start it with gorun -n 3 or more"}} {
+	}{{3, "ranks 0 and 1 are one process"}, {2, "start it with gorun --enable-recovery -n 3 or more"}} {
 		out, err := jobOf(c.ranks, "kill", harness.Rounds{Iterations: 1, Warmup: 1})
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "recovery:") != 1 || out != "" {
 			t.Errorf("%d ranks: %v, printed %q", c.ranks, err, out)

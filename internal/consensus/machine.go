@@ -162,9 +162,9 @@ func (m *Machine) Hear(from int, f Frame) {
 	m.step()
 }
 
-// goAlone is called when a rank that lives takes this one for dead: a connection has broken. All others will do so. Each
-// is dead to this rank from now on. A frame of this rank names no deaths any more: those ranks live, and are to stay
-// together.
+// goAlone is called when a rank that lives takes this one for dead: a connection has broken. All others will do so.
+// Each is dead to this rank from now on. A frame of this rank names no deaths any more: those ranks live, and are to
+// stay together.
 func (m *Machine) goAlone() {
 	m.alone = true
 	for rank := range m.n {

@@ -244,8 +244,9 @@ func (o *outliver) last() error {
 	return nil
 }
 
-// A job goes on while its ranks die one by one, in one memory and over TCP: what the others have agreed is equal, and no
-// memory or descriptor of a rank grows. GORUN_TEST_SOAK says for how long jobs are begun again, with a death each 5 s.
+// A job goes on while its ranks die one by one, in one memory and over TCP: what the others have agreed is equal, and
+// no memory or descriptor of a rank grows. GORUN_TEST_SOAK says for how long jobs are begun again, with a death each
+// 5 s.
 func TestDeathsOneByOne(t *testing.T) {
 	t.Parallel()
 	last, seed := soak(t)

@@ -628,11 +628,13 @@ func longLines(w *mpi.Comm) error {
 // tag says of which world a rank is.
 func TestLinesOfSpawnedRanks(t *testing.T) {
 	t.Parallel()
+	tagged := map[string]int{`(?m)^\[[01]\] <a+>$`: 1000, `(?m)^\[0 of spawn 1\] <b+>$`: 500}
 	for flag, want := range map[string]map[string]int{
 		"--tag-output=false": {`(?m)^<a+>$`: 1000, `(?m)^<b+>$`: 500},
-		"--tag-output":       {`(?m)^\[[01]\] <a+>$`: 1000, `(?m)^\[0 of spawn 1\] <b+>$`: 500},
+		"--tag-output":       tagged,
+		"--tag-output " + strings.Join(spawnHosts, " "): tagged,
 	} {
-		cmd := exec.Command(proc.Gorun(t), flag, "-n", "2", program(t, ""), "long lines")
+		cmd := exec.Command(proc.Gorun(t), append(strings.Fields(flag), "-n", "2", program(t, ""), "long lines")...)
 		cmd.Env = append(os.Environ(), proc.RoleVar+"=spawn")
 		text, err := readSlowly(cmd)
 		if err != nil {

@@ -182,10 +182,7 @@ func (m *Member) JoinPort(p *Port, number int) (*Member, error) {
 		return nil, err
 	}
 	b := newMember(c, number, p.Size)
-	b.tracer = m.tracer
-	if b.tracer == 0 && m.client != nil {
-		b.tracer = m.client.LauncherPID()
-	}
+	b.tracer = m.client.LauncherPID()
 	ctx, cancel := b.joining()
 	defer cancel()
 	if b.client, err = p.reach(ctx, c, number); err == nil {

@@ -94,7 +94,8 @@ var operations = func() map[string]bool {
 }()
 
 // operationOf returns the collective operation that a call makes, and "" if it makes none. Calls that ranks may make
-// together have one operation: BcastValue and Bcast. The constructors of communicators are operations, too.
+// together have one operation: BcastValue and Bcast. The constructors of communicators and windows
+// are operations, too.
 func operationOf(f *types.Func) string {
 	s := f.Signature()
 	if s.Recv() != nil {
@@ -112,6 +113,10 @@ func operationOf(f *types.Func) string {
 		}
 	}
 	if operations[name] || len(name) > 1 && name[0] == 'I' && operations[strings.ToUpper(name[1:2])+name[2:]] {
+		return name
+	}
+	if r := s.Results(); r.Len() == 2 && (isPointerTo(r.At(0).Type(), "Comm") || isPointerTo(r.At(0).Type(), "Win")) &&
+		s.Params().Len() > 0 && isPointerTo(s.Params().At(0).Type(), "Comm") { // Spawn, WinAlloc
 		return name
 	}
 	return ""

@@ -49,8 +49,8 @@ func (s *served) lend(source, slot int32) {
 }
 
 // depart is the last barrier of a window: when it is over no rank makes an operation any more. It is not so after the
-// failure of a rank: others may have left out calls, and may make calls that need this one, which answers no more. These
-// end.
+// failure of a rank: others may have left out calls, and may make calls that need this one, which answers no more.
+// These end.
 func (w *Window) depart(op string) error {
 	err := w.barrier(nil, op)
 	if err == nil && !w.group.HasLost() {

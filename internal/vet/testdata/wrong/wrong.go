@@ -72,6 +72,14 @@ func apart(c *mpi.Comm, buf []float64, parts map[string]int) error {
 			return err
 		}
 	}
+	if rank == 0 {
+		if _, err := mpi.Spawn(c, 1, "", nil); err != nil { // want "mpi.Spawn depends on the rank in c"
+			return err
+		}
+		if _, err := mpi.WinAlloc[int](c, 1); err != nil { // want "mpi.WinAlloc depends on the rank in c"
+			return err
+		}
+	}
 	for _, n := range parts {
 		if err := mpi.Allreduce(c, nil, buf[:n], mpi.Sum); err != nil { // want "mpi.Allreduce in a loop over a map"
 			return err
