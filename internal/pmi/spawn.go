@@ -2,7 +2,6 @@ package pmi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -176,12 +175,11 @@ func sayPairs(say func(key, value string), name string, pairs []Pair) {
 // spawn reads the lines of an mcmd up to its end, and has the launcher do what they say. The answer may come much
 // later: the rank is heard meanwhile.
 func (c *serverConn) spawn(l line) error {
-	values, err := c.spawnLines(l.cmd)
+	text, err := c.spawnLines(l.cmd)
 	if err != nil {
 		return err
 	}
 	name := replyName(l.cmd)
-	q, bad := spawnOf(values)
 	switch start := c.s.opts.Spawn; {
 	case !c.initSeen:
 		return c.answer(errorReply(name, "init_must_come_first"))
@@ -191,50 +189,38 @@ func (c *serverConn) spawn(l line) error {
 		return c.answer(errorReply(name, "unknown_command"))
 	case start == nil && c.s.opts.Above == nil:
 		return c.answer(errorReply(name, noSpawn))
-	case bad != "":
-		return c.answer(errorReply(name, bad))
 	case start == nil:
-		c.s.handUpSpawn(c.rank, q, func(l line) { c.outbox <- l.bytes() })
+		c.s.handUpSpawn(c.rank, text, func(l line) { c.outbox <- l.bytes() })
 	default:
+		q, bad := spawnOf(text)
+		if bad != "" {
+			return c.answer(errorReply(name, bad))
+		}
 		var once sync.Once
 		start(c.rank, q, func(err error) { once.Do(func() { c.outbox <- spawnReply(name, err).bytes() }) })
 	}
 	return nil
 }
 
-// A server that does not start processes hands a spawn up, in one line:
+// A server that does not start processes hands the lines of a spawn up, in one:
 //
-//	cmd=spawn rank=N request=TEXT        in base64url: a Spawn in JSON, whose strings are in base64
+//	cmd=spawn rank=N request=LINES       in base64url, without the first and the last
 //
 // The reply is the spawn_result that the rank gets.
 
-// spawnMessage is a Spawn whose strings may be any bytes.
-type spawnMessage struct {
-	Ranks        int
-	Command, Dir []byte
-	Args         [][]byte
-	Keys         []Pair
-	Limit        time.Duration
-}
-
-// maxRequest is how long the line of a spawn that is handed up may be: a frame between hosts has 64 KiB.
+// maxRequest is how long that line may be: a frame between hosts has 64 KiB.
 const maxRequest = 60 << 10
 
 // handUpSpawn has the server above answer.
-func (s *Server) handUpSpawn(rank int, q Spawn, then func(line)) {
-	m := spawnMessage{Ranks: q.Ranks, Command: []byte(q.Command), Dir: []byte(q.Dir), Keys: q.Keys, Limit: q.Limit}
-	for _, a := range q.Args {
-		m.Args = append(m.Args, []byte(a))
-	}
-	b, err := json.Marshal(m)
-	text := newLine(spawnCommand, "rank", strconv.Itoa(rank), "request", b64.EncodeToString(b)).bytes()
-	if err != nil || len(text) > maxRequest {
+func (s *Server) handUpSpawn(rank int, text []byte, then func(line)) {
+	up := newLine(spawnCommand, "rank", strconv.Itoa(rank), "request", b64.EncodeToString(text)).bytes()
+	if len(up) > maxRequest {
 		then(spawnReply(replyName(spawnCommand), fmt.Errorf("the arguments are too long (%d bytes)", len(text))))
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.passUp(text, then)
+	s.passUp(up, then)
 }
 
 // passUp asks the server above what no other rank asks as well. mu is held.
@@ -253,11 +239,15 @@ func (s *Server) spawnBelow(l line, answered func(line)) {
 		s.passUp(l.bytes(), answered)
 		return
 	}
-	q, err := spawnRequest(l)
+	encoded, _ := l.get("request")
+	text, err := b64.DecodeString(encoded)
+	q, bad := spawnOf(text)
 	rank, err2 := l.number("rank")
 	switch {
 	case err != nil || err2 != nil || rank < 0 || rank >= s.size:
 		answered(errorReply(name, "the_request_makes_no_sense"))
+	case bad != "":
+		answered(errorReply(name, bad))
 	case s.opts.Spawn == nil:
 		answered(errorReply(name, noSpawn))
 	default:
@@ -270,34 +260,6 @@ func (s *Server) spawnBelow(l line, answered func(line)) {
 			})
 		})
 	}
-}
-
-// spawnRequest reads what handUpSpawn has written.
-func spawnRequest(l line) (Spawn, error) {
-	encoded, _ := l.get("request")
-	b, err := b64.DecodeString(encoded)
-	if err != nil {
-		return Spawn{}, err
-	}
-	var m spawnMessage
-	if err := json.Unmarshal(b, &m); err != nil {
-		return Spawn{}, err
-	}
-	values := map[string]string{"nprocs": strconv.Itoa(m.Ranks), "execname": string(m.Command), "totspawns": "1",
-		"argcnt": strconv.Itoa(len(m.Args)), "preput_num": strconv.Itoa(len(m.Keys)), "info_num": "3",
-		"info_key_0": infoDir, "info_val_0": string(m.Dir), "info_key_1": infoQuoted, "info_val_1": "1",
-		"info_key_2": infoLimit, "info_val_2": strconv.FormatInt(m.Limit.Milliseconds(), 10)}
-	for i, a := range m.Args {
-		values[fmt.Sprintf("arg%d", i+1)] = strconv.Quote(string(a))
-	}
-	for i, p := range m.Keys {
-		values[fmt.Sprintf("preput_key_%d", i)], values[fmt.Sprintf("preput_val_%d", i)] = p.Key, p.Value
-	}
-	q, bad := spawnOf(values)
-	if bad != "" {
-		err = errors.New(bad)
-	}
-	return q, err
 }
 
 // spawnReply is at most maxWrite bytes long.
@@ -313,9 +275,8 @@ func spawnReply(name string, err error) line {
 	return l
 }
 
-// spawnLines returns the values of an mcmd.
-func (c *serverConn) spawnLines(cmd string) (map[string]string, error) {
-	values := map[string]string{}
+// spawnLines returns the lines of an mcmd, without the first and the last.
+func (c *serverConn) spawnLines(cmd string) (text []byte, err error) {
 	for range maxSpawn {
 		b, err := c.in.next()
 		if err == errLineTooLong {
@@ -324,19 +285,22 @@ func (c *serverConn) spawnLines(cmd string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		text := string(b)
-		if text == endSpawn {
-			return values, nil
+		if string(b) == endSpawn {
+			return text, nil
 		}
-		if key, value, ok := strings.Cut(text, "="); ok {
-			values[key] = value
-		}
+		text = append(append(text, b...), '\n')
 	}
 	return nil, &protocolError{fmt.Errorf("mcmd=%.40s has more than %d lines", cmd, maxSpawn)}
 }
 
-// spawnOf makes a request of values that a process has sent. bad says what is wrong with them.
-func spawnOf(values map[string]string) (q Spawn, bad string) {
+// spawnOf makes a request of lines that a process has sent. bad says what is wrong with them.
+func spawnOf(text []byte) (q Spawn, bad string) {
+	values := map[string]string{}
+	for l := range strings.SplitSeq(string(text), "\n") {
+		if key, value, ok := strings.Cut(l, "="); ok {
+			values[key] = value
+		}
+	}
 	number := func(key string, low, high int) int {
 		v, said := values[key]
 		if !said && low == 0 {
