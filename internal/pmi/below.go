@@ -9,7 +9,7 @@ import (
 type Down interface {
 	// Release ends the barrier of the server below, as its Server.Release.
 	Release()
-	// Answer brings the answer to the oldest of its questions, as its Server.Answered.
+	// Answer brings the answer to the oldest of its questions, or the result of a spawn, as its Server.Answered.
 	Answer(text []byte)
 	// Call says that a rank calls another, as its Server.Called. The server below may serve neither.
 	Call(to, from int)
@@ -85,7 +85,10 @@ func (b *Below) Ask(request []byte) error {
 	if err != nil {
 		return err
 	}
-	if l.cmd != "get" && l.cmd != spawnCommand && !handedUp(l.cmd) || l.multi {
+	switch {
+	case l.cmd == spawnCommand && !l.multi:
+		return b.spawn(l)
+	case l.cmd != "get" && !handedUp(l.cmd) || l.multi:
 		return fmt.Errorf("the request %.40q is none that is handed up", l.cmd)
 	}
 	s := b.s
@@ -104,10 +107,6 @@ func (b *Below) Ask(request []byte) error {
 		}
 		r.text = []byte(answer.String())
 		b.flush()
-	}
-	if l.cmd == spawnCommand {
-		s.spawnBelow(l, answered)
-		return nil
 	}
 	if l.cmd == "get" {
 		if answer := s.get(l); s.opts.Above == nil || !missing(answer) {

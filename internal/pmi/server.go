@@ -131,6 +131,7 @@ type Server struct {
 	asked     map[string]*question // guarded by mu; by the text of the request
 	order     []asked              // guarded by mu; what the server above has not answered
 	held      map[string][]asked   // guarded by mu; by prefix: what waits for the answer to one like it
+	spawning  map[int]func(line)   // guarded by mu; by rank: who is told what comes of its spawn
 	below     []*Below             // guarded by mu
 	ended     []int                // guarded by mu; ranks that Gone has told of
 	reported  map[int]bool         // guarded by mu; ranks that Ended has told of
@@ -206,6 +207,7 @@ func NewServer(size int, o Options) *Server {
 		states:   map[int]State{},
 		conns:    map[int]*serverConn{},
 		held:     map[string][]asked{},
+		spawning: map[int]func(line){},
 		reported: map[int]bool{},
 		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}}, fenced: o.Fenced,
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,8 +29,9 @@ import (
 //	endcmd
 //
 // A value goes to the end of its line, without escapes. With gorun_quoted the arguments are quoted as in Go: a script
-// has several lines. The reply is a spawn_result. gorun sends it when all processes
-// have joined their job, or have failed to, with the reason as why=TEXT in base64url; hydra sends it at once.
+// has several lines. The reply is a spawn_result. gorun sends it when all processes have joined their job, or have
+// failed to, with the reason as why=TEXT in base64url; hydra sends it at once. A rank of ours makes other requests
+// meanwhile, whose replies come first.
 //
 // The new job has a key-value space of its own, which has the keys of the request from the beginning.
 const (
@@ -88,7 +90,12 @@ func (c *Client) Spawn(ctx context.Context, q Spawn) error {
 	if err != nil {
 		return err
 	}
-	reply, err := c.requestText(ctx, replyName(spawnCommand), spawnCommand, text)
+	var reply line
+	if c.ours {
+		reply, err = c.spawnLater(ctx, text)
+	} else {
+		reply, err = c.requestText(ctx, replyName(spawnCommand), spawnCommand, text)
+	}
 	if err != nil {
 		return err
 	}
@@ -109,6 +116,65 @@ func (c *Client) Spawn(ctx context.Context, q Spawn) error {
 		return errors.New(string(why))
 	}
 	return c.refused(spawnCommand, reply)
+}
+
+// underWay is the spawn of a rank of ours that is under way: its result comes when it is there, and other requests go
+// on meanwhile.
+type underWay struct {
+	turn chan struct{} // has room for one; full from the request on until its result has come
+	mu   sync.Mutex
+	to   chan line // guarded by mu; has room for the result; nil: none is due
+}
+
+// begin is called by the holder of the turn.
+func (w *underWay) begin() <-chan line {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.to = make(chan line, 1)
+	return w.to
+}
+
+// over takes the result, and gives the turn back. It reports whether one was due.
+func (w *underWay) over(l line) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.to == nil {
+		return false
+	}
+	w.to <- l
+	w.to = nil
+	<-w.turn
+	return true
+}
+
+// spawnLater makes a request whose result does not keep to the order of the replies.
+func (c *Client) spawnLater(ctx context.Context, text []byte) (line, error) {
+	fail := func(err error) (line, error) { return line{}, c.stepError(spawnCommand, err) }
+	select {
+	case c.spawns.turn <- struct{}{}:
+	case <-c.dead:
+		return fail(c.deadErr)
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	}
+	result := c.spawns.begin()
+	if err := c.send(ctx, text); err != nil {
+		c.spawns.over(line{}) // nothing was sent, or nothing comes any more
+		return fail(err)
+	}
+	select {
+	case l := <-result:
+		return l, nil
+	case <-c.dead:
+		select { // the last line may have come together with the end
+		case l := <-result:
+			return l, nil
+		default:
+		}
+		return fail(c.deadErr)
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	}
 }
 
 // spawnText is the lines of the request.
@@ -180,25 +246,20 @@ func (c *serverConn) spawn(l line) error {
 		return err
 	}
 	name := replyName(l.cmd)
-	switch start := c.s.opts.Spawn; {
+	switch {
 	case !c.initSeen:
 		return c.answer(errorReply(name, "init_must_come_first"))
 	case c.finalized:
 		return &protocolError{errors.New("a spawn after finalize")}
 	case l.cmd != spawnCommand:
 		return c.answer(errorReply(name, "unknown_command"))
-	case start == nil && c.s.opts.Above == nil:
-		return c.answer(errorReply(name, noSpawn))
-	case start == nil:
-		c.s.handUpSpawn(c.rank, text, func(l line) { c.outbox <- l.bytes() })
-	default:
-		q, bad := spawnOf(text)
-		if bad != "" {
-			return c.answer(errorReply(name, bad))
-		}
-		var once sync.Once
-		start(c.rank, q, func(err error) { once.Do(func() { c.outbox <- spawnReply(name, err).bytes() }) })
 	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.s.spawnFor(c.rank, text, func(l line) {
+		l.fields = slices.DeleteFunc(slices.Clone(l.fields), func(f field) bool { return f.key == "rank" })
+		c.outbox <- l.bytes()
+	})
 	return nil
 }
 
@@ -206,72 +267,98 @@ func (c *serverConn) spawn(l line) error {
 //
 //	cmd=spawn rank=N request=LINES       in base64url, without the first and the last
 //
-// The reply is the spawn_result that the rank gets.
+// The spawn_result comes down with a field rank=N. It does not keep to the order of the other answers, which would wait
+// for it.
 
 // maxRequest is how long that line may be: a frame between hosts has 64 KiB.
 const maxRequest = 60 << 10
 
-// handUpSpawn has the server above answer.
-func (s *Server) handUpSpawn(rank int, text []byte, then func(line)) {
+// spawnFor has a job started for a rank, here or by the server above. told is called with the result, while mu is held.
+// A rank has one spawn at a time. mu is held.
+func (s *Server) spawnFor(rank int, text []byte, told func(line)) {
+	var q Spawn
+	bad := ""
+	if s.opts.Above == nil {
+		q, bad = spawnOf(text)
+	}
 	up := newLine(spawnCommand, "rank", strconv.Itoa(rank), "request", b64.EncodeToString(text)).bytes()
-	if len(up) > maxRequest {
-		then(spawnReply(replyName(spawnCommand), fmt.Errorf("the arguments are too long (%d bytes)", len(text))))
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.passUp(up, then)
-}
-
-// passUp asks the server above what no other rank asks as well. mu is held.
-func (s *Server) passUp(text []byte, then func(line)) {
-	if s.closed {
-		then(errorReply(replyName(spawnCommand), "the_launcher_is_gone"))
-		return
-	}
-	s.send(asked{text: string(text), q: &question{done: make(chan struct{}), then: []func(line){then}}}, nil)
-}
-
-// spawnBelow deals with a spawn that a server below has handed up. mu is held.
-func (s *Server) spawnBelow(l line, answered func(line)) {
-	name := replyName(spawnCommand)
-	if s.opts.Above != nil {
-		s.passUp(l.bytes(), answered)
-		return
-	}
-	encoded, _ := l.get("request")
-	text, err := b64.DecodeString(encoded)
-	q, bad := spawnOf(text)
-	rank, err2 := l.number("rank")
 	switch {
-	case err != nil || err2 != nil || rank < 0 || rank >= s.size:
-		answered(errorReply(name, "the_request_makes_no_sense"))
-	case bad != "":
-		answered(errorReply(name, bad))
-	case s.opts.Spawn == nil:
-		answered(errorReply(name, noSpawn))
-	default:
-		var once sync.Once
-		go s.opts.Spawn(rank, q, func(err error) { // the launcher may be waiting for mu
-			once.Do(func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				answered(spawnReply(name, err))
-			})
-		})
+	case s.closed:
+		bad = "the_launcher_is_gone"
+	case s.spawning[rank] != nil:
+		bad = "another_spawn_of_this_rank_is_under_way"
+	case s.opts.Above == nil && s.opts.Spawn == nil:
+		bad = noSpawn
+	case s.opts.Above != nil && len(up) > maxRequest:
+		told(spawnFailed(rank, fmt.Errorf("the arguments are too long (%d bytes)", len(text))))
+		return
 	}
+	if bad != "" {
+		told(spawnResult(rank, bad, ""))
+		return
+	}
+	s.spawning[rank] = told
+	if s.opts.Above != nil {
+		s.opts.Above.Ask(up)
+		return
+	}
+	var once sync.Once
+	go s.opts.Spawn(rank, q, func(err error) { // the launcher may be waiting for mu
+		once.Do(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.spawned(spawnFailed(rank, err))
+		})
+	})
 }
 
-// spawnReply is at most maxWrite bytes long.
-func spawnReply(name string, err error) line {
-	if err == nil {
-		return newLine(name, "rc", "0")
+// spawned passes on what has come of a spawn. mu is held.
+func (s *Server) spawned(l line) error {
+	rank, err := l.number("rank")
+	told := s.spawning[rank]
+	if err != nil || told == nil {
+		return errors.New("the result of no spawn")
 	}
-	l, why := errorReply(name, "the_processes_could_not_be_started"), err.Error()
-	if errors.Is(err, ErrNoSpawn) {
-		l, why = errorReply(name, noSpawn), strings.TrimPrefix(why, ErrNoSpawn.Error()+": ")
+	delete(s.spawning, rank)
+	told(l)
+	return nil
+}
+
+// spawn deals with a spawn that the server below has handed up.
+func (b *Below) spawn(l line) error {
+	rank, err := l.number("rank")
+	encoded, _ := l.get("request")
+	text, err2 := b64.DecodeString(encoded)
+	if err != nil || err2 != nil || rank < 0 || rank >= b.s.size {
+		return errors.New("a spawn that makes no sense")
 	}
-	l.fields = append(l.fields, field{"why", b64.EncodeToString([]byte(truncate(why, MaxMessage)))})
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	b.s.spawnFor(rank, text, func(l line) { b.down.Answer([]byte(l.String())) })
+	return nil
+}
+
+// spawnFailed is the result of a spawn that ends with err, or of one that has succeeded.
+func spawnFailed(rank int, err error) line {
+	switch {
+	case err == nil:
+		return spawnResult(rank, "", "")
+	case errors.Is(err, ErrNoSpawn):
+		return spawnResult(rank, noSpawn, strings.TrimPrefix(err.Error(), ErrNoSpawn.Error()+": "))
+	}
+	return spawnResult(rank, "the_processes_could_not_be_started", err.Error())
+}
+
+// spawnResult is at most maxWrite bytes long. msg is "" if the processes have been started.
+func spawnResult(rank int, msg, why string) line {
+	l := newLine(replyName(spawnCommand), "rc", "0")
+	if msg != "" {
+		l = errorReply(l.cmd, msg)
+	}
+	if why != "" {
+		l.fields = append(l.fields, field{"why", b64.EncodeToString([]byte(truncate(why, MaxMessage)))})
+	}
+	l.fields = append(l.fields, field{"rank", strconv.Itoa(rank)})
 	return l
 }
 

@@ -1,6 +1,7 @@
 package pmi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -60,6 +61,8 @@ func TestSpawnDoesNotBlock(t *testing.T) {
 	c.send("mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n")
 	done := <-later
 	d.ask("cmd=put kvsname=job key=a value=b", "cmd=put_result rc=0 msg=success")
+	c.send("mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nendcmd\n")
+	c.want("cmd=spawn_result rc=-1 msg=another_spawn_of_this_rank_is_under_way")
 	done(nil)
 	c.want("cmd=spawn_result rc=0")
 	c.send("mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n")
@@ -156,11 +159,74 @@ func TestSpawnRequestFromBelow(t *testing.T) {
 	if err := clients[2].Spawn(t.Context(), long); err == nil || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("45 KiB of arguments: %v", err)
 	}
-	for _, request := range []string{"cmd=spawn", "cmd=spawn rank=1 request=!", "cmd=spawn rank=9 request=e30",
-		"cmd=spawn rank=1 request=e30"} {
+	for request, answers := range map[string]int{"cmd=spawn": 0, "cmd=spawn rank=1 request=!": 0,
+		"cmd=spawn rank=9 request=e30": 0, "cmd=spawn rank=1 request=e30": 1} {
 		e := &edge{tree: tr, down: make(chan func() error, 1)} // nothing that it answers goes down
-		if err := tr.root.NewBelow(3, e).Ask([]byte(request)); err != nil || len(e.down) != 1 {
+		if err := tr.root.NewBelow(3, e).Ask([]byte(request)); err == nil != (answers == 1) || len(e.down) != answers {
 			t.Errorf("%s: %v, %d answers", request, err, len(e.down))
 		}
 	}
+	for _, result := range []string{"cmd=spawn_result rc=0", "cmd=spawn_result rc=0 rank=2"} {
+		if tr.below[1].Answered([]byte(result)) == nil {
+			t.Errorf("%s is taken, and no spawn is under way", result)
+		}
+	}
+}
+
+// While a spawn is under way, other requests of its rank are answered, and requests of other ranks of its host, also
+// where only the server of the whole job can.
+func TestSpawnHoldsNothingUp(t *testing.T) {
+	later := make(chan func(error), 1)
+	tr, clients := treeOf(t, [][]int{{0}, {1, 2}}, []int{-1, 0})
+	tr.root.opts.Spawn = func(_ int, _ Spawn, done func(error)) { later <- done }
+	spawned := make(chan error, 1)
+	go func() { spawned <- clients[1].Spawn(t.Context(), Spawn{Ranks: 1, Command: "a"}) }()
+	done := <-later
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	for _, rank := range []int{1, 2} {
+		if _, err := clients[rank].Get(ctx, "nothing"); !errors.Is(err, ErrNoKey) {
+			t.Errorf("rank %d asks for a key: %v", rank, err)
+		}
+	}
+	done(errors.New("no room"))
+	if err := <-spawned; err == nil || err.Error() != "no room" {
+		t.Errorf("%v, want: no room", err)
+	}
+}
+
+// The result of a spawn that its caller has given up is not taken for the next one's, which waits for it. A rank that has
+// ended gets no result.
+func TestSpawnThatWasGivenUp(t *testing.T) {
+	later := make(chan func(error), 1)
+	s, clients := world(t, 1, false, Options{Spawn: func(_ int, _ Spawn, done func(error)) { later <- done }})
+	spawned := make(chan error, 1)
+	spawn := func(ctx context.Context) func(error) {
+		go func() { spawned <- clients[0].Spawn(ctx, Spawn{Ranks: 1, Command: "a"}) }()
+		return <-later
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	first := spawn(ctx)
+	cancel()
+	if err := <-spawned; !errors.Is(err, context.Canceled) {
+		t.Errorf("a spawn that is given up: %v", err)
+	}
+	waits, stop := context.WithCancel(t.Context())
+	stop()
+	if err := clients[0].Spawn(waits, Spawn{Ranks: 1, Command: "a"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a spawn that does not get its turn: %v", err)
+	}
+	first(errors.New("of the first"))
+	second := spawn(t.Context())
+	second(nil)
+	if err := <-spawned; err != nil {
+		t.Errorf("the second spawn: %v", err)
+	}
+	third := spawn(t.Context())
+	clients[0].Close()
+	if err := <-spawned; !errors.Is(err, ErrFinalized) {
+		t.Errorf("a spawn of a rank that leaves: %v", err)
+	}
+	wantEvent(t, s, EventClosed, 0)
+	third(nil)
 }
