@@ -135,8 +135,8 @@ func (s *spawned) supervise(j *Job) int {
 		return 0
 	}
 	r.streams = stdio.NewTo(s.outer.streams.Stdout, s.outer.streams.Stderr)
-	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn,
-		Fenced: func() { r.post(func() { s.reply(nil) }) }}
+	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn, Joins: 1,
+		Fenced: func(int) { r.post(func() { s.reply(nil) }) }}
 	if limit := s.want.Limit; limit > 0 {
 		s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
 	}

@@ -731,7 +731,8 @@ func childDiesInInit(w *mpi.Comm) error {
 
 func TestSpawnedRankThatDiesInInit(t *testing.T) {
 	t.Parallel()
-	for _, flags := range [][]string{nil, {"--enable-recovery"}, spawnHosts} {
+	for _, flags := range [][]string{nil, {"--enable-recovery"}, spawnHosts,
+		append([]string{"--enable-recovery"}, spawnHosts...)} {
 		run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init"}, flags: flags}, 0).counts(map[string]int{
 			`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*killed by signal 9 .*before all 2 had called Init`: 2})
 	}

@@ -40,7 +40,12 @@ func (s *Server) NewBelow(ranks int, down Down) *Below {
 }
 
 // Leave says that none of its ranks come by this server: others wait for them.
-func (b *Below) Leave() {
+func (b *Below) Leave() { b.leave(0) }
+
+// End says that all of its ranks have ended, or cannot be heard any more.
+func (b *Below) End() { b.leave(1) }
+
+func (b *Below) leave(early int) {
 	s := b.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,6 +53,7 @@ func (b *Below) Leave() {
 		return
 	}
 	b.left = true
+	s.early += early
 	for i, other := range s.below {
 		if other == b {
 			s.below = append(s.below[:i], s.below[i+1:]...)
@@ -137,6 +143,7 @@ func (b *Below) flush() {
 func (s *Server) gather() {
 	switch {
 	case s.entered < s.local || s.in < len(s.below) || s.entered+s.in == 0 || s.raised:
+	case s.joins > 0 && s.early > 0:
 	case s.opts.Above != nil:
 		put := s.fresh
 		s.fresh, s.raised = nil, true
