@@ -45,7 +45,7 @@ type spawning struct {
 // the callers stay as they are.
 //
 // gorun and mpiexec.hydra start ranks; in a Slurm allocation, in pods and elsewhere Spawn is ErrUnavailable. It is
-// ErrSpawn at all ranks if a process cannot be started, ends before all are in Init, or does not call it within
+// ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or does not call it within
 // GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
 // ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides.
 //
@@ -80,8 +80,8 @@ func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (
 	return made.take(c, agree.MakeSpawn, err)
 }
 
-// run has three rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
-// it has had started; and all have met them.
+// run has four rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
+// it has had started; it has met them, or knows why no rank does; and all have met them.
 func (s *spawning) run(c *Comm, m *agree.Exchange) (*Comm, *agree.Veto) {
 	_, no := m.Round(0, agree.AppendInts(nil, int64(s.root)), m.Refuse(s.check(c)), nil)
 	if no != nil {
@@ -101,6 +101,12 @@ func (s *spawning) run(c *Comm, m *agree.Exchange) (*Comm, *agree.Veto) {
 		return nil, no
 	}
 	d, err := s.meet(c, port, told.port)
+	if c.group.Rank == s.root {
+		no = m.Refuse(err)
+	}
+	if _, no = m.Round(0, nil, no, nil); no != nil {
+		return nil, no
+	}
 	_, no = m.Round(0, nil, m.Refuse(err), nil)
 	return d, no
 }

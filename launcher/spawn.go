@@ -43,10 +43,11 @@ type spawned struct {
 	run    *run
 
 	want   pmi.Spawn
-	answer func(error) // to the rank that has asked; nil: it has been answered
+	answer func(error) // to the rank that has asked
+	joins  int         // how many barriers of the start are to come; 0: the rank that has asked has its last answer
 	failed bool        // to start: nothing is said of its ranks
 	ending bool        // the run further up has said that the job ends
-	late   *time.Timer // when the ranks should have called Init; nil: there is no such time
+	late   *time.Timer // when the ranks should have come to the next of them; nil: there is no such time
 	told   chan struct{}
 }
 
@@ -54,13 +55,14 @@ type spawned struct {
 var errEnds = errors.New("the job ends")
 
 // spawn is pmi.Options.Spawn of the run that has all ranks of a job.
-func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
+func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 	r.post(func() {
 		if r.policy.phase != working || r.leaving {
-			done(errEnds)
+			told(errEnds)
 			return
 		}
-		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: done}
+		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: told,
+			joins: q.Joins()}
 		j := r.spawnedJob(rank, q, s.number)
 		r.spawns.open++
 		r.spawns.ranks += q.Ranks
@@ -69,8 +71,8 @@ func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
 }
 
 // spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.
-func spawnElsewhere(_ int, _ pmi.Spawn, done func(error)) {
-	done(fmt.Errorf("%w: its agents were started by Slurm, or are pods; gorun does it on hosts that it reaches by itself",
+func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
+	told(fmt.Errorf("%w: its agents were started by Slurm, or are pods; gorun does it on hosts that it reaches by itself",
 		pmi.ErrNoSpawn))
 }
 
@@ -135,11 +137,9 @@ func (s *spawned) supervise(j *Job) int {
 		return 0
 	}
 	r.streams = stdio.NewTo(s.outer.streams.Stdout, s.outer.streams.Stderr)
-	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn, Joins: 1,
-		Fenced: func(int) { r.post(func() { s.reply(nil) }) }}
-	if limit := s.want.Limit; limit > 0 {
-		s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
-	}
+	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn, Joins: s.joins,
+		Fenced: func(left int) { r.post(func() { s.joined(left) }) }}
+	s.limit()
 	if plan.Remote {
 		r.lead(me, o)
 		return r.policy.code
@@ -193,7 +193,7 @@ func (l *spawns) rankEnded(rank int) {
 	for _, s := range l.all {
 		if s.rank == rank {
 			s.run.post(func() {
-				if s.answer != nil {
+				if s.joins > 0 {
 					s.run.do(s.fail(errEnds))
 				}
 			})
@@ -223,16 +223,40 @@ func (s *spawned) tell(r *run, f func(r *run)) {
 	}()
 }
 
-// reply answers the rank that has asked, once.
-func (s *spawned) reply(err error) {
-	if s.answer == nil {
-		return
+// joined says to the rank that has asked that the ranks have left a barrier of the start. So many are to come.
+func (s *spawned) joined(left int) {
+	for ; s.joins > left; s.joins-- { // one may be told of after the next
+		s.answer(nil)
 	}
-	s.answer(err)
-	s.answer = nil
+	s.limit()
+}
+
+// limit begins the time that the ranks have for the next barrier of the start.
+func (s *spawned) limit() {
 	if s.late != nil {
 		s.late.Stop()
 	}
+	if at := s.joins; at > 0 && s.want.Limit > 0 {
+		s.late = time.AfterFunc(s.want.Limit, func() { s.run.post(func() { s.run.do(s.isLate(at)) }) })
+	}
+}
+
+// reply is the last answer to the rank that has asked, if it has not had that.
+func (s *spawned) reply(err error) {
+	if s.joins == 0 {
+		return
+	}
+	s.joins = 0
+	s.limit()
+	s.answer(err)
+}
+
+// start is what the ranks do until the next barrier of the start.
+func (s *spawned) start() string {
+	if s.joins < s.want.Joins() {
+		return "met the ranks that called Spawn"
+	}
+	return "called Init"
 }
 
 // fail gives the start up: the rank that has asked hears why, and all processes are killed.
@@ -243,12 +267,12 @@ func (s *spawned) fail(err error) action {
 	return action{signal: syscall.SIGKILL}
 }
 
-// isLate is called when the time is over in which the ranks call Init.
-func (s *spawned) isLate() action {
-	if s.answer == nil {
+// isLate is called when the time for a barrier of the start is over. It and others were to come then.
+func (s *spawned) isLate(joins int) action {
+	if s.joins != joins {
 		return action{}
 	}
-	return s.fail(fmt.Errorf("not all of the %d processes have called Init within %v (GORUN_TIMEOUT)", s.want.Ranks,
+	return s.fail(fmt.Errorf("not all of the %d processes have %s within %v (GORUN_TIMEOUT)", s.want.Ranks, s.start(),
 		s.want.Limit))
 }
 
@@ -258,9 +282,9 @@ func (s *spawned) exited(now time.Time, e rankEnd) action {
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil:
-		return s.fail(fmt.Errorf("%s before all %d had called Init; Spawn starts programs that call mpi.Main or mpi.Init",
-			e.Exit, s.want.Ranks))
+	case s.joins > 0:
+		return s.fail(fmt.Errorf("%s before all %d had %s; Spawn starts programs that call mpi.Main or mpi.Init", e.Exit,
+			s.want.Ranks, s.start()))
 	case s.run.job.Recover:
 		return s.run.policy.exited(now, e)
 	}
@@ -273,9 +297,9 @@ func (s *spawned) aborted(_ time.Time, a abortCall) action {
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil:
+	case s.joins > 0:
 		return s.fail(errors.New(cmp.Or(oneLine(a.message), fmt.Sprintf("it called Abort with code %d", a.code)) +
-			" (" + a.by.Name() + ", before all had called Init)"))
+			" (" + a.by.Name() + ", before all had " + s.start() + ")"))
 	}
 	s.tell(s.top(), func(r *run) { r.do(r.policy.aborted(time.Now(), a)) })
 	return action{}
@@ -285,7 +309,7 @@ func (s *spawned) cannotStart(err error, code int) action {
 	switch {
 	case s.failed: // on another host before
 		return action{}
-	case s.answer != nil:
+	case s.joins > 0:
 		return s.fail(err)
 	}
 	s.tell(s.top(), func(r *run) { r.cannotStart(err, code) })
@@ -296,7 +320,7 @@ func (s *spawned) hostLost(now time.Time, err error) action {
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil:
+	case s.joins > 0:
 		return s.fail(err)
 	case s.run.job.Recover:
 		return s.run.policy.hostLost(now, err)
@@ -309,7 +333,7 @@ func (s *spawned) agentStopped(_ time.Time, err error, code int) action {
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil:
+	case s.joins > 0:
 		return s.fail(err)
 	}
 	s.tell(s.top(), func(r *run) { r.do(r.policy.agentStopped(time.Now(), err, code)) })

@@ -710,43 +710,59 @@ func TestProgressInBothWorlds(t *testing.T) {
 	}
 }
 
-// childDiesInInit: of two spawned ranks one dies when gorun knows of it, and before it has met the others.
+// childDiesInInit: of two spawned ranks one dies when gorun knows of it, before or after the barrier of its own world,
+// and before it has met the others. Or both go on, and are of no program that meets others. os.Args: before, after or
+// stuck.
 func childDiesInInit(w *mpi.Comm) error {
 	if mpi.Parent() != nil {
 		return errors.New("the ranks have met")
 	}
-	const script = `if [ "$PMI_RANK" = 1 ]; then echo cmd=init pmi_version=1 pmi_subversion=1 >&$PMI_FD
-		read answer <&$PMI_FD; sleep 0.3; kill -9 $$; fi; exec "$@"`
+	const script = `if [ "$PMI_RANK" = 1 ] || [ "$WHEN" = stuck ]; then
+			echo cmd=init pmi_version=1 pmi_subversion=1 >&$PMI_FD; read answer <&$PMI_FD
+			[ "$WHEN" = before ] || { echo cmd=barrier_in >&$PMI_FD; read answer <&$PMI_FD; }
+			[ "$WHEN" != stuck ] || exec sleep 12346
+			sleep 0.3; kill -9 $$
+		fi; exec "$@"`
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	inter, err := mpi.Spawn(w, 2, "sh", append([]string{"-c", script, "sh", self}, os.Args[1:]...))
+	inter, err := mpi.Spawn(w, 2, "sh", append([]string{"-c", "WHEN=" + os.Args[2] + "\n" + script, "sh", self},
+		os.Args[1:]...), mpi.SpawnRoot(1))
 	if inter != nil || !errors.Is(err, mpi.ErrSpawn) {
 		return fmt.Errorf("a spawned rank dies in Init: %v, %w", inter, err)
 	}
 	fmt.Printf("goes on: %v\n", err)
+	for len(ofJob("12346")) > 0 { // gorun kills what is left
+		time.Sleep(time.Millisecond)
+	}
 	return mpi.Barrier(w)
+}
+
+// ofJob are the processes of this process's job that have an argument.
+func ofJob(arg string) []proc.Info {
+	mark := markVar + "=" + os.Getenv(markVar)
+	return proc.List(func(p proc.Info) bool { return slices.Contains(p.Args(), arg) && slices.Contains(p.Env(), mark) })
 }
 
 func TestSpawnedRankThatDiesInInit(t *testing.T) {
 	t.Parallel()
-	for _, flags := range [][]string{nil, {"--enable-recovery"}, spawnHosts,
-		append([]string{"--enable-recovery"}, spawnHosts...)} {
-		run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init"}, flags: flags}, 0).counts(map[string]int{
-			`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*killed by signal 9 .*before all 2 had called Init`: 2})
+	for when, what := range map[string]string{"before": "called Init", "after": "met the ranks that called Spawn"} {
+		for _, flags := range [][]string{nil, {"--enable-recovery"}, spawnHosts,
+			append([]string{"--enable-recovery"}, spawnHosts...)} {
+			run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init", when}, flags: flags}, 0).counts(map[string]int{
+				`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*killed by signal 9 .*before all 2 had ` + what: 2})
+		}
 	}
+	run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init", "stuck"}, env: []string{"GORUN_TIMEOUT=2s"}}, 0).counts(
+		map[string]int{`^goes on: mpi: Spawn: .* within 2s \(GORUN_TIMEOUT\)`: 2})
 }
 
 // parentDiesInSpawn: the root dies while the processes start.
 func parentDiesInSpawn(w *mpi.Comm) error {
 	if w.Rank() == 1 {
 		go func() {
-			mark := markVar + "=" + os.Getenv(markVar)
-			asked := func(p proc.Info) bool {
-				return slices.Contains(p.Args(), "12345") && slices.Contains(p.Env(), mark)
-			}
-			for len(proc.List(asked)) < 2 {
+			for len(ofJob("12345")) < 2 {
 				time.Sleep(time.Millisecond)
 			}
 			die()

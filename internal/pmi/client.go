@@ -159,7 +159,7 @@ func (c *Client) readLines() error {
 		if l.cmd == askCommand && c.ours && c.asked(l) {
 			continue
 		}
-		if l.cmd == replyName(spawnCommand) && c.ours && c.spawns.over(l) {
+		if l.cmd == replyName(spawnCommand) && c.ours && c.spawns.heard(l) {
 			continue
 		}
 		// A launcher that speaks out of turn would make every later reply answer the wrong question.

@@ -85,9 +85,9 @@ type Options struct {
 	// Fenced is called when all ranks of the job have left one of the first barriers, by a goroutine of its own, with how
 	// many of these are to come. nil: nothing is called.
 	Fenced func(left int)
-	// Spawn starts a job for a rank, and has done called once with what came of it. It does not wait for the job. nil:
-	// ranks that ask are refused.
-	Spawn func(rank int, q Spawn, done func(error))
+	// Spawn starts a job for a rank, and has told called with nil for each of its Joins that is over, or once with why the
+	// job has failed before. It does not wait for the job. nil: ranks that ask are refused.
+	Spawn func(rank int, q Spawn, told func(error))
 }
 
 // NoMapping as the Mapping of Options: it is not known.

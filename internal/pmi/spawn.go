@@ -24,14 +24,16 @@ import (
 //	preput_key_N=KEY          N from 0 on
 //	preput_val_N=VALUE
 //	info_num=N
-//	info_key_N=KEY            wdir; gorun_limit and gorun_quoted, which only gorun knows
+//	info_key_N=KEY            wdir; gorun_limit, gorun_quoted and gorun_meet, which only gorun knows
 //	info_val_N=VALUE
 //	endcmd
 //
 // A value goes to the end of its line, without escapes. With gorun_quoted the arguments are quoted as in Go: a script
 // has several lines. The reply is a spawn_result. gorun sends it when all processes have joined their job, or have
 // failed to, with the reason as why=TEXT in base64url; hydra sends it at once. A rank of ours makes other requests
-// meanwhile, whose replies come first.
+// meanwhile, whose replies come first. With gorun_meet there are two results. The first has more=1, if it is no error:
+// all ranks are in Init. They meet the ranks that have asked, enter a second barrier, and when they have left that, or
+// one has failed, the other result comes.
 //
 // The new job has a key-value space of its own, which has the keys of the request from the beginning.
 const (
@@ -41,6 +43,7 @@ const (
 	infoDir    = "wdir"
 	infoLimit  = "gorun_limit"
 	infoQuoted = "gorun_quoted"
+	infoMeet   = "gorun_meet"
 	maxSpawned = 1 << 16 // ranks
 	noSpawn    = "gorun_does_not_spawn_processes_after_the_start"
 )
@@ -52,8 +55,17 @@ type Spawn struct {
 	Args    []string // without the command
 	Dir     string   // to run in; "": the launcher's
 	Keys    []Pair   // in the new job's key-value space from the beginning
-	// Limit is how long the processes may take to join their job; 0: gorun waits for them for ever.
+	// Limit is how long the processes may take to join their job, and as long to meet; 0: gorun waits for them for ever.
 	Limit time.Duration
+	Meet  bool // the ranks are of this library: they meet those that ask, and enter a second barrier
+}
+
+// Joins is how many barriers the start of the job has.
+func (q *Spawn) Joins() int {
+	if q.Meet {
+		return 2
+	}
+	return 1
 }
 
 // Keep adds a key to the new job's space, which Client.Get returns there.
@@ -78,27 +90,46 @@ func (c *Client) CanSpawn() error {
 }
 
 // Spawn has the launcher start a job. Under gorun it returns when all of its processes have joined that, under hydra
-// when they have been started.
-func (c *Client) Spawn(ctx context.Context, q Spawn) error {
+// when they have been started. With Meet, met returns when they have met this rank: until then gorun kills all if one
+// fails. Other launchers say nothing of that.
+func (c *Client) Spawn(ctx context.Context, q Spawn) (met func(context.Context) error, err error) {
 	if err := c.CanSpawn(); err != nil {
-		return err
+		return nil, err
 	}
 	if c.leaving.Load() {
-		return c.stepError(spawnCommand, ErrFinalized)
+		return nil, c.stepError(spawnCommand, ErrFinalized)
 	}
 	text, err := c.spawnText(q)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var reply line
-	if c.ours {
-		reply, err = c.spawnLater(ctx, text)
-	} else {
-		reply, err = c.requestText(ctx, replyName(spawnCommand), spawnCommand, text)
+	nothing := func(context.Context) error { return nil }
+	if !c.ours {
+		reply, err := c.requestText(ctx, replyName(spawnCommand), spawnCommand, text)
+		if err == nil {
+			err = c.spawnError(reply)
+		}
+		return nothing, err
 	}
+	results, err := c.spawnLater(ctx, text)
 	if err != nil {
+		return nil, err
+	}
+	next := func(ctx context.Context) error {
+		l, err := c.result(ctx, results)
+		if err == nil {
+			err = c.spawnError(l)
+		}
 		return err
 	}
+	if err = next(ctx); err != nil || !q.Meet {
+		return nothing, err
+	}
+	return next, nil
+}
+
+// spawnError is what a result says; nil: nothing is wrong.
+func (c *Client) spawnError(reply line) (err error) {
 	if codes, _ := reply.get("errcodes"); reply.rc() == 0 {
 		if strings.Trim(codes, "0,") != "" {
 			err = fmt.Errorf("the launcher could not start all processes (errcodes=%.80q)", codes)
@@ -118,63 +149,77 @@ func (c *Client) Spawn(ctx context.Context, q Spawn) error {
 	return c.refused(spawnCommand, reply)
 }
 
-// underWay is the spawn of a rank of ours that is under way: its result comes when it is there, and other requests go
-// on meanwhile.
+// underWay is the spawn of a rank of ours that is under way: its results come when they are there, and other requests
+// go on meanwhile.
 type underWay struct {
-	turn chan struct{} // has room for one; full from the request on until its result has come
+	turn chan struct{} // has room for one; full from the request on until its last result has come
 	mu   sync.Mutex
-	to   chan line // guarded by mu; has room for the result; nil: none is due
+	to   chan line // guarded by mu; has room for both results; nil: none is due
 }
 
 // begin is called by the holder of the turn.
 func (w *underWay) begin() <-chan line {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.to = make(chan line, 1)
+	w.to = make(chan line, 2)
 	return w.to
 }
 
-// over takes the result, and gives the turn back. It reports whether one was due.
-func (w *underWay) over(l line) bool {
+// heard takes a result. The last one gives the turn back. It reports whether one was due.
+func (w *underWay) heard(l line) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.to == nil {
+	if w.to == nil || len(w.to) == cap(w.to) {
 		return false
 	}
 	w.to <- l
-	w.to = nil
-	<-w.turn
+	if !more(l) {
+		w.to = nil
+		<-w.turn
+	}
 	return true
 }
 
-// spawnLater makes a request whose result does not keep to the order of the replies.
-func (c *Client) spawnLater(ctx context.Context, text []byte) (line, error) {
-	fail := func(err error) (line, error) { return line{}, c.stepError(spawnCommand, err) }
+// more reports whether another result follows.
+func more(result line) bool {
+	v, _ := result.get("more")
+	return v == "1"
+}
+
+// spawnLater makes a request whose results do not keep to the order of the replies.
+func (c *Client) spawnLater(ctx context.Context, text []byte) (results <-chan line, err error) {
 	select {
 	case c.spawns.turn <- struct{}{}:
 	case <-c.dead:
-		return fail(c.deadErr)
+		return nil, c.stepError(spawnCommand, c.deadErr)
 	case <-ctx.Done():
-		return fail(context.Cause(ctx))
+		return nil, c.stepError(spawnCommand, context.Cause(ctx))
 	}
-	result := c.spawns.begin()
+	results = c.spawns.begin()
 	if err := c.send(ctx, text); err != nil {
-		c.spawns.over(line{}) // nothing was sent, or nothing comes any more
-		return fail(err)
+		c.spawns.heard(line{}) // nothing was sent, or nothing comes any more
+		return nil, c.stepError(spawnCommand, err)
 	}
+	return results, nil
+}
+
+// result waits for the next one.
+func (c *Client) result(ctx context.Context, results <-chan line) (line, error) {
+	err := error(nil)
 	select {
-	case l := <-result:
+	case l := <-results:
 		return l, nil
 	case <-c.dead:
 		select { // the last line may have come together with the end
-		case l := <-result:
+		case l := <-results:
 			return l, nil
 		default:
 		}
-		return fail(c.deadErr)
+		err = c.deadErr
 	case <-ctx.Done():
-		return fail(context.Cause(ctx))
+		err = context.Cause(ctx)
 	}
+	return line{}, c.stepError(spawnCommand, err)
 }
 
 // spawnText is the lines of the request.
@@ -216,6 +261,9 @@ func (c *Client) spawnText(q Spawn) ([]byte, error) {
 	if c.ours {
 		info = append(info, Pair{infoQuoted, "1"})
 	}
+	if c.ours && q.Meet {
+		info = append(info, Pair{infoMeet, "1"})
+	}
 	if c.ours && q.Limit > 0 {
 		info = append(info, Pair{infoLimit, strconv.FormatInt(q.Limit.Milliseconds(), 10)})
 	}
@@ -254,9 +302,17 @@ func (c *serverConn) spawn(l line) error {
 	case l.cmd != spawnCommand:
 		return c.answer(errorReply(name, "unknown_command"))
 	}
+	places := 1
+	if c.greeted {
+		c.owed <- struct{}{} // for another result
+		places++
+	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.s.spawnFor(c.rank, text, func(l line) {
+		if places--; !more(l) && places > 0 {
+			<-c.owed
+		}
 		l.fields = slices.DeleteFunc(slices.Clone(l.fields), func(f field) bool { return f.key == "rank" })
 		c.outbox <- l.bytes()
 	})
@@ -273,8 +329,8 @@ func (c *serverConn) spawn(l line) error {
 // maxRequest is how long that line may be: a frame between hosts has 64 KiB.
 const maxRequest = 60 << 10
 
-// spawnFor has a job started for a rank, here or by the server above. told is called with the result, while mu is held.
-// A rank has one spawn at a time. mu is held.
+// spawnFor has a job started for a rank, here or by the server above. told is called with the results. A rank has one
+// spawn at a time. mu is held, also when told is called.
 func (s *Server) spawnFor(rank int, text []byte, told func(line)) {
 	var q Spawn
 	bad := ""
@@ -290,11 +346,11 @@ func (s *Server) spawnFor(rank int, text []byte, told func(line)) {
 	case s.opts.Above == nil && s.opts.Spawn == nil:
 		bad = noSpawn
 	case s.opts.Above != nil && len(up) > maxRequest:
-		told(spawnFailed(rank, fmt.Errorf("the arguments are too long (%d bytes)", len(text))))
+		told(spawnResult(rank, fmt.Errorf("the arguments are too long (%d bytes)", len(text)), false))
 		return
 	}
 	if bad != "" {
-		told(spawnResult(rank, bad, ""))
+		told(refusal(rank, bad, ""))
 		return
 	}
 	s.spawning[rank] = told
@@ -302,13 +358,17 @@ func (s *Server) spawnFor(rank int, text []byte, told func(line)) {
 		s.opts.Above.Ask(up)
 		return
 	}
-	var once sync.Once
+	left := q.Joins()
 	go s.opts.Spawn(rank, q, func(err error) { // the launcher may be waiting for mu
-		once.Do(func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.spawned(spawnFailed(rank, err))
-		})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		if left--; err != nil {
+			left = 0
+		}
+		s.spawned(spawnResult(rank, err, left > 0))
 	})
 }
 
@@ -319,7 +379,9 @@ func (s *Server) spawned(l line) error {
 	if err != nil || told == nil {
 		return errors.New("the result of no spawn")
 	}
-	delete(s.spawning, rank)
+	if !more(l) {
+		delete(s.spawning, rank)
+	}
 	told(l)
 	return nil
 }
@@ -338,23 +400,24 @@ func (b *Below) spawn(l line) error {
 	return nil
 }
 
-// spawnFailed is the result of a spawn that ends with err, or of one that has succeeded.
-func spawnFailed(rank int, err error) line {
+// spawnResult says what has come of a spawn; follows: it is not the last word.
+func spawnResult(rank int, err error, follows bool) line {
 	switch {
-	case err == nil:
-		return spawnResult(rank, "", "")
 	case errors.Is(err, ErrNoSpawn):
-		return spawnResult(rank, noSpawn, strings.TrimPrefix(err.Error(), ErrNoSpawn.Error()+": "))
+		return refusal(rank, noSpawn, strings.TrimPrefix(err.Error(), ErrNoSpawn.Error()+": "))
+	case err != nil:
+		return refusal(rank, "the_processes_could_not_be_started", err.Error())
 	}
-	return spawnResult(rank, "the_processes_could_not_be_started", err.Error())
+	l := newLine(replyName(spawnCommand), "rc", "0", "rank", strconv.Itoa(rank))
+	if follows {
+		l.fields = append(l.fields, field{"more", "1"})
+	}
+	return l
 }
 
-// spawnResult is at most maxWrite bytes long. msg is "" if the processes have been started.
-func spawnResult(rank int, msg, why string) line {
-	l := newLine(replyName(spawnCommand), "rc", "0")
-	if msg != "" {
-		l = errorReply(l.cmd, msg)
-	}
+// refusal is the result of a spawn that has failed. It is at most maxWrite bytes long.
+func refusal(rank int, msg, why string) line {
+	l := errorReply(replyName(spawnCommand), msg)
 	if why != "" {
 		l.fields = append(l.fields, field{"why", b64.EncodeToString([]byte(truncate(why, MaxMessage)))})
 	}
@@ -433,6 +496,8 @@ func spawnOf(text []byte) (q Spawn, bad string) {
 					return q, fmt.Sprintf("arg%d_is_not_quoted", i+1)
 				}
 			}
+		case infoMeet:
+			q.Meet = true
 		case infoLimit:
 			ms, err := strconv.ParseInt(v, 10, 64)
 			if err != nil || ms < 0 || ms > int64(24*time.Hour/time.Millisecond) {
