@@ -90,7 +90,8 @@ func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
 		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
 	}
 	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts,
-		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Announced: true, Spawn: number,
+		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Cleaner: r.job.Cleaner, Announced: true,
+		Spawn:  number,
 		Before: r.job.Before + before + r.spawns.ranks/len(hosts)}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
@@ -145,13 +146,8 @@ func (s *spawned) supervise(j *Job) int {
 		return r.policy.code
 	}
 	o.Mapping = plan.Layout.Order.Mapping()
-	var local *procs.Local
-	if l, ok := s.outer.backend.(interface{ Spawned(size int) *procs.Local }); ok {
-		local = l.Spawned(s.want.Ranks)
-	} else {
-		local = procs.NewLocal(s.want.Ranks, false, nil) // this process has no other ranks, but agents
-	}
-	r.supervise(local, o, func() {})
+	outer, _ := s.outer.backend.(*procs.Local)
+	r.supervise(procs.NewSpawned(outer, s.want.Ranks, j.Cleaner), o, func() {})
 	return r.policy.code
 }
 

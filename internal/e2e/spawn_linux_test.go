@@ -604,6 +604,61 @@ func init() {
 	})
 }
 
+func init() {
+	role("spawned daemon", func(_ context.Context, w *mpi.Comm) error {
+		inter := mpi.Parent()
+		if inter == nil {
+			var err error
+			if inter, err = mpi.Spawn(w, 1, "", os.Args[1:]); err != nil {
+				return err
+			}
+		} else {
+			daemon := exec.Command("sleep", "1000")
+			daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := daemon.Start(); err != nil {
+				return err
+			}
+			fmt.Println("ready")
+		}
+		if os.Args[1] == "ends" {
+			return nil
+		}
+		_, err := mpi.Recv(inter, []byte{0}, 0, tagData)
+		return err
+	})
+}
+
+// What a spawned rank has started ends with the job, and when gorun is killed: in a job of one host, and where gorun
+// starts the spawned rank itself and has agents start the others.
+func TestChildrenOfSpawnedRanksEnd(t *testing.T) {
+	t.Parallel()
+	here, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for hosts, flags := range map[string][]string{"one host": nil, "hosts": {"--launcher", "exec", "-H", here + ",b"}} {
+		t.Run(hosts, func(t *testing.T) {
+			t.Parallel()
+			s := spec{n: 2, role: "spawned daemon", args: []string{"ends"}, flags: flags}
+			run(t, s, 0).counts(map[string]int{`^ready$`: 1})
+			s.args = []string{"stays"}
+			j := start(t, s)
+			proc.Eventually(t, "a spawned rank that is ready", func() bool { return j.count(`^ready$`) == 1 })
+			cleaners := 2 // of the job and the spawned one
+			if flags != nil {
+				cleaners = 3 // of two agents and of the spawned job
+			}
+			proc.Eventually(t, "the cleaners", func() bool {
+				return len(proc.List(func(p proc.Info) bool {
+					return p.Exe() == j.launcher && len(p.Args()) == 2 && p.Args()[1] == "__cleaner"
+				})) == cleaners
+			})
+			j.cmd.Process.Kill()
+			j.wait(-1)
+		})
+	}
+}
+
 // longLines: all ranks of both worlds print at the same time.
 func longLines(w *mpi.Comm) error {
 	inter, name := mpi.Parent(), "a"
