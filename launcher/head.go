@@ -37,6 +37,7 @@ func (r *run) lead(me *reach.Self, o pmi.Options) int {
 	f.pulse = procs.NewPulse(f.start.Agents.silence())
 	defer f.pulse.Stop()
 	defer f.server.Close()
+	defer r.stops.begin(r.job.Alone)() // gorun may start ranks that others have spawned itself
 	r.announce()
 	if r.spawned == nil {
 		go r.showProgress()
