@@ -206,7 +206,7 @@ func TestSpawnWithReport(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
-	calls := map[string]bool{"Spawn": true, "AllreduceValue": false} // which is of both worlds
+	calls := map[string]bool{`"Spawn"`: true, `"Merge"`: false} // which is of both worlds
 	for call, want := range calls {
 		if err != nil || strings.Contains(string(text), call) != want {
 			t.Errorf("the report has %s: %v, %v", call, !want, err)
@@ -811,6 +811,43 @@ func TestSpawnedRankThatDiesInInit(t *testing.T) {
 	}
 	run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init", "stuck"}, env: []string{"GORUN_TIMEOUT=2s"}}, 0).counts(
 		map[string]int{`^goes on: mpi: Spawn: .* within 2s \(GORUN_TIMEOUT\)`: 2})
+}
+
+func init() {
+	role("spawned rank is to blame", func(_ context.Context, w *mpi.Comm) error {
+		inter := mpi.Parent()
+		if inter == nil {
+			var err error
+			if inter, err = mpi.Spawn(w, 2, "", nil); err != nil {
+				return err
+			}
+			_, err = mpi.Recv(inter, []byte{0}, 1, tagData)
+			if !errors.Is(err, mpi.ErrPeerFailed) {
+				return fmt.Errorf("the receive from the rank that died: %w", err)
+			}
+			os.Exit(3)
+		}
+		if w.Rank() == 1 { // what watches this rank hears of its death late
+			watcher := os.Getppid()
+			wake := exec.Command("sh", "-c", fmt.Sprintf("sleep 0.5; kill -CONT %d", watcher))
+			wake.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := wake.Start(); err != nil {
+				return err
+			}
+			syscall.Kill(watcher, syscall.SIGSTOP)
+			die()
+		}
+		_, err := mpi.Recv(inter, []byte{0}, 0, tagData)
+		return err
+	})
+}
+
+// A rank that exits because a spawned one has died is not blamed, also where gorun hears of the death later.
+func TestSpawnedRankIsToBlame(t *testing.T) {
+	t.Parallel()
+	flags := append([]string{"--allow-unused-hosts"}, spawnHosts...)
+	run(t, spec{n: 1, role: "spawned rank is to blame", flags: flags}, 137).lastLine(
+		`gorun: rank 1 of spawn 1 \(pid \d+ on host b\) was killed by signal 9 \(killed\); the job is stopped`)
 }
 
 // parentDiesInSpawn: the root dies while the processes start.
