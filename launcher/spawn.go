@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,9 +29,7 @@ import (
 
 // spawns are the jobs that the ranks of a run have had started. They belong to its supervisor.
 type spawns struct {
-	all   []*spawned    // those that run
-	open  int           // those, and others that begin or have not been finished
-	ranks int           // of all that are open
+	all   []*spawned    // from the request on until they are over
 	phase phase         // that they have been told of
 	count *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
 }
@@ -41,6 +40,7 @@ type spawned struct {
 	number int // from 1 on; never changes
 	rank   int // of outer, which has asked; never changes
 	run    *run
+	begun  bool // run is there, and takes orders; of the supervisor of outer
 
 	want   pmi.Spawn
 	answer func(error) // to the rank that has asked
@@ -64,8 +64,7 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: told,
 			joins: q.Joins()}
 		j := r.spawnedJob(rank, q, s.number)
-		r.spawns.open++
-		r.spawns.ranks += q.Ranks
+		r.spawns.all = append(r.spawns.all, s)
 		go s.live(j)
 	})
 }
@@ -92,7 +91,7 @@ func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
 	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts,
 		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Cleaner: r.job.Cleaner, Announced: true,
 		Spawn:  number,
-		Before: r.job.Before + before + r.spawns.ranks/len(hosts)}
+		Before: r.job.Before + before + r.spawns.ranks()/len(hosts)}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
 	folder := "spawn." + strconv.Itoa(number) // in each one in which files are named by ranks
@@ -114,8 +113,6 @@ func (s *spawned) live(j *Job) {
 	code := s.supervise(j)
 	s.reply(errEnds) // if nothing else was said
 	s.tell(s.outer, func(r *run) {
-		r.spawns.open--
-		r.spawns.ranks -= s.want.Ranks
 		r.spawns.all = slices.DeleteFunc(r.spawns.all, func(other *spawned) bool { return other == s })
 		r.policy.code = cmp.Or(r.policy.code, code)
 	})
@@ -156,11 +153,8 @@ func (s *spawned) supervise(j *Job) int {
 func (s *spawned) begin() bool {
 	begun := make(chan bool, 1)
 	s.outer.post(func() {
-		ok := s.outer.policy.phase == working && !s.outer.ranks[s.rank].ended
-		if ok {
-			s.outer.spawns.all = append(s.outer.spawns.all, s)
-		}
-		begun <- ok
+		s.begun = s.outer.policy.phase == working && !s.outer.ranks[s.rank].ended
+		begun <- s.begun
 	})
 	select {
 	case ok := <-begun:
@@ -170,13 +164,32 @@ func (s *spawned) begin() bool {
 	}
 }
 
+// begun are those that take orders.
+func (l *spawns) begun() iter.Seq[*spawned] {
+	return func(yield func(*spawned) bool) {
+		for _, s := range l.all {
+			if s.begun && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// ranks is how many ranks all of them have.
+func (l *spawns) ranks() (n int) {
+	for _, s := range l.all {
+		n += s.want.Ranks
+	}
+	return n
+}
+
 // send passes an order on to the spawned jobs, if it says something new.
 func (l *spawns) send(o order) {
 	if o.Signal == 0 && o.Phase == l.phase {
 		return
 	}
 	l.phase = o.Phase
-	for _, s := range l.all {
+	for s := range l.begun() {
 		s.run.call(func() {
 			s.ending = s.ending || o.Phase != working
 			s.run.obey(o)
@@ -186,7 +199,7 @@ func (l *spawns) send(o order) {
 
 // rankEnded gives up what a rank has had started and was not answered yet, where the job goes on without the rank.
 func (l *spawns) rankEnded(rank int) {
-	for _, s := range l.all {
+	for s := range l.begun() {
 		if s.rank == rank {
 			s.run.post(func() {
 				if s.joins > 0 {

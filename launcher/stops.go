@@ -42,7 +42,7 @@ func (r *run) childStopped(pid int, by syscall.Signal) {
 		r.stops.early = map[int]syscall.Signal{}
 	}
 	r.stops.early[pid] = by
-	for _, s := range r.spawns.all {
+	for s := range r.spawns.begun() {
 		s.run.call(func() { s.run.childStopped(pid, by) })
 	}
 }
