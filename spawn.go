@@ -177,7 +177,7 @@ func (s *spawning) meet(c *Comm, port *join.Port, told []byte) (*Comm, *Error) {
 	if err != nil {
 		return nil, mpierr.New("Spawn", ErrAborted, "%w", err)
 	}
-	w, err := bridgeBy(port, port.Number(c.group.Rank))
+	w, err := bridgeBy(port, port.Number(c.group.Rank), c.self)
 	if err != nil {
 		return nil, mpierr.New("Spawn", ErrSpawn, "the ranks that were started do not meet this one: %w", err)
 	}
@@ -207,12 +207,12 @@ func (p *portPayload) ReadVerdict(d *agree.Decoder) { p.port = d.Bytes() }
 func Parent() *Comm { return process.parent.Load() }
 
 // meetParents makes Parent, if this rank was spawned. m has just joined.
-func meetParents(m *join.Member) (*Comm, error) {
+func meetParents(m *join.Member, self *selfComm) (*Comm, error) {
 	port, err := m.Invited()
 	if port == nil || err != nil {
 		return nil, err
 	}
-	w, err := bridgeBy(port, port.Parents+m.Rank)
+	w, err := bridgeBy(port, port.Parents+m.Rank, self)
 	if err != nil {
 		return nil, fmt.Errorf("this rank was spawned, and does not meet its parents: %w", err)
 	}
@@ -256,14 +256,14 @@ type membership struct {
 	world  *Comm
 }
 
-// bridgeBy joins the world of both sides of a spawn.
-func bridgeBy(p *join.Port, number int) (*Comm, error) {
+// bridgeBy joins the world of both sides of a spawn. self is this process's.
+func bridgeBy(p *join.Port, number int, self *selfComm) (*Comm, error) {
 	m, err := process.member.Load().JoinPort(p, number)
 	if err != nil {
 		return nil, err
 	}
 	w := worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
-	w.self = process.self.Load()
+	w.self = self
 	b := &process.bridges
 	b.mu.Lock()
 	defer b.mu.Unlock()
