@@ -120,6 +120,9 @@ func (s *spawning) check(c *Comm) *Error {
 		return nil
 	case s.n < 1:
 		return mpierr.New("Spawn", ErrCount, "the number of ranks to start is %d; start 1 at least", s.n)
+	case s.n > join.MaxSpawned:
+		return mpierr.New("Spawn", ErrCount, "the number of ranks to start is %d; one Spawn starts %d at most", s.n,
+			join.MaxSpawned)
 	}
 	if !ofThisProcess(c.group.Engine) {
 		return mpierr.New("Spawn", ErrUnavailable, "the ranks of RunLocal are goroutines, which have no launcher; start "+

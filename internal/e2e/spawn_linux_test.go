@@ -322,7 +322,7 @@ func spawnFails(w *mpi.Comm) error {
 		args    []string
 		class   error
 	}{
-		{0, "", nil, mpi.ErrCount}, {-1, "", nil, mpi.ErrCount},
+		{0, "", nil, mpi.ErrCount}, {-1, "", nil, mpi.ErrCount}, {1 << 40, "", nil, mpi.ErrCount},
 		{2, "/no/such/program", nil, mpi.ErrSpawn}, {1, "/etc/passwd", nil, mpi.ErrSpawn},
 		{1, "no-such-program-anywhere", nil, mpi.ErrSpawn},
 		{2, os.Args[2], nil, mpi.ErrSpawn}, // no program the kernel knows
@@ -340,6 +340,13 @@ func spawnFails(w *mpi.Comm) error {
 		if err := mpi.Barrier(w); err != nil {
 			return err
 		}
+	}
+	_, err := mpi.Spawn(w, 1, "", os.Args[1:], mpi.SpawnDir("/no/such/folder"))
+	if !errors.Is(err, mpi.ErrSpawn) {
+		return fmt.Errorf("a folder that is not there: %w", err)
+	}
+	if w.Rank() == 1 {
+		fmt.Println("folder:", err)
 	}
 	return nil
 }
@@ -360,6 +367,8 @@ func spawnFailsOn(t *testing.T, garbage string, flags []string) {
 	run(t, spec{n: 2, role: "spawn", args: []string{"fails", garbage}, env: []string{"GORUN_TIMEOUT=3s"},
 		flags: flags}, 0).says(
 		`^0 \. 0: mpi: Spawn: .*start 1 at least`,
+		`^1099511627776 \. 0: mpi: Spawn: .*one (Spawn|call) starts 65536 at most`,
+		`^folder: mpi: Spawn: .*mpi.SpawnDir, which names a folder of each host: /no/such/folder: no such file`,
 		`^2 program 0: mpi: Spawn: rank 0: .*/no/such/program.*no such file`,
 		`^1 passwd 0: mpi: Spawn: .*permission denied`,
 		`^1 no-such-program-anywhere 0: mpi: Spawn: .*not found`,
@@ -367,7 +376,7 @@ func spawnFailsOn(t *testing.T, garbage string, flags []string) {
 		`^2 true 0: mpi: Spawn: .*rank \d of spawn \d .*exited with code 0 before .*Init`,
 		`^1 false 0: mpi: Spawn: .*rank 0 of spawn \d .*exited with code 1 before .*Init`,
 		`^2 sleep 1: mpi: Spawn: .*not all of the 2 processes have called Init within 3s`,
-		`^1 sleep 1: mpi: Spawn: .*arg1 has 65538 bytes: PMI-1 carries \d+ in a line`)
+		`^1 sleep 1: mpi: Spawn: .*argument 1 has 65538 bytes, and PMI-1 carries \d+: pass long data by a file`)
 }
 
 // spawnRefused: there is no launcher that starts ranks.

@@ -108,6 +108,9 @@ func (p *Port) Close() {
 // ErrNoSpawn is wrapped in the errors of CanSpawn and Spawn where the launcher starts no ranks later.
 var ErrNoSpawn = pmi.ErrNoSpawn
 
+// MaxSpawned is how many ranks a port has at most for those that are spawned.
+const MaxSpawned = pmi.MaxSpawned
+
 // spawner is a client whose launcher may start processes.
 type spawner interface {
 	CanSpawn() error

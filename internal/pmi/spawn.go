@@ -44,8 +44,9 @@ const (
 	infoLimit  = "gorun_limit"
 	infoQuoted = "gorun_quoted"
 	infoMeet   = "gorun_meet"
-	maxSpawned = 1 << 16 // ranks
 	noSpawn    = "gorun_does_not_spawn_processes_after_the_start"
+	// MaxSpawned is how many ranks a spawn has at most.
+	MaxSpawned = 1 << 16
 )
 
 // Spawn is what a rank asks its launcher to start.
@@ -233,7 +234,8 @@ func (c *Client) spawnText(q Spawn) ([]byte, error) {
 	lines := 0
 	say := func(key, value string) {
 		if n := len(key) + len("=") + len(value) + len("\n"); bad == nil && n > most {
-			bad = fmt.Errorf("%s has %d bytes: PMI-1 carries %d in a line", key, len(value), most-len(key)-2)
+			bad = fmt.Errorf("%s has %d bytes, and PMI-1 carries %d: "+passOtherwise,
+				strings.Replace(key, "arg", "argument ", 1), len(value), most-len(key)-2)
 		}
 		if bad == nil && !printable(value) {
 			bad = fmt.Errorf("%s=%.80q has a control character, which PMI-1 cannot carry", key, value)
@@ -269,14 +271,17 @@ func (c *Client) spawnText(q Spawn) ([]byte, error) {
 	}
 	sayPairs(say, "info", info)
 	if bad == nil && lines > maxSpawn {
-		bad = fmt.Errorf("%d arguments are too many: the request has %d lines, and gorun takes %d", len(q.Args), lines,
-			maxSpawn)
+		bad = fmt.Errorf("%d arguments are too many: the request has %d lines, and gorun takes %d; "+passOtherwise,
+			len(q.Args), lines, maxSpawn)
 	}
 	b.WriteString(endSpawn + "\n")
 	return []byte(b.String()), bad
 }
 
-const endSpawn = "endcmd"
+const (
+	endSpawn      = "endcmd"
+	passOtherwise = "pass long data by a file, or by a message after Spawn"
+)
 
 func sayPairs(say func(key, value string), name string, pairs []Pair) {
 	say(name+"_num", strconv.Itoa(len(pairs)))
@@ -346,7 +351,8 @@ func (s *Server) spawnFor(rank int, text []byte, told func(line)) {
 	case s.opts.Above == nil && s.opts.Spawn == nil:
 		bad = noSpawn
 	case s.opts.Above != nil && len(up) > maxRequest:
-		told(spawnResult(rank, fmt.Errorf("the arguments are too long (%d bytes)", len(text)), false))
+		told(spawnResult(rank, fmt.Errorf("the arguments are too long: they have about %d bytes, and from a host with an "+
+			"agent gorun takes %d; "+passOtherwise, len(text), maxRequest*3/4), false))
 		return
 	}
 	if bad != "" {
@@ -471,8 +477,8 @@ func spawnOf(text []byte) (q Spawn, bad string) {
 		}
 		return v
 	}
-	q.Ranks, q.Command = number("nprocs", 1, maxSpawned), value("execname")
-	if number("totspawns", 1, maxSpawned) != 1 {
+	q.Ranks, q.Command = number("nprocs", 1, MaxSpawned), value("execname")
+	if number("totspawns", 1, MaxSpawned) != 1 {
 		return q, "gorun_starts_one_program_in_a_spawn"
 	}
 	for i := range number("argcnt", 0, maxSpawn) {
