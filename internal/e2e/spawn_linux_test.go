@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -857,6 +858,71 @@ func TestSpawnedRankIsToBlame(t *testing.T) {
 	flags := append([]string{"--allow-unused-hosts"}, spawnHosts...)
 	run(t, spec{n: 1, role: "spawned rank is to blame", flags: flags}, 137).lastLine(
 		`gorun: rank 1 of spawn 1 \(pid \d+ on host b\) was killed by signal 9 \(killed\); the job is stopped`)
+}
+
+func init() {
+	roles["spawn what dies at its second barrier"] = func() error {
+		mpi.Main(func(_ context.Context, w *mpi.Comm) error {
+			if mpi.Parent() != nil {
+				return errors.New("this rank is through Init")
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			inter, err := mpi.Spawn(w, 2, "env", []string{proc.RoleVar + "=dies at its second barrier", self})
+			if inter != nil || !errors.Is(err, mpi.ErrSpawn) {
+				return fmt.Errorf("a spawned rank dies after it has met the others: %v, %w", inter, err)
+			}
+			fmt.Printf("goes on: %v\n", err)
+			return mpi.Barrier(w)
+		})
+		return nil
+	}
+	roles["dies at its second barrier"] = dieAtSecondBarrier
+}
+
+// dieAtSecondBarrier runs a rank in a process of its own, and takes part in what that says to gorun. Of rank 1 it does
+// not pass on the second barrier, and ends it.
+func dieAtSecondBarrier() error {
+	fd, err := strconv.Atoi(os.Getenv("PMI_FD"))
+	if err != nil {
+		return err
+	}
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	gorun, near, far := os.NewFile(uintptr(fd), "gorun"), os.NewFile(uintptr(pair[0]), "near"),
+		os.NewFile(uintptr(pair[1]), "far")
+	rank := exec.Command("/proc/self/exe")
+	rank.Env = append(os.Environ(), proc.RoleVar+"=spawn what dies at its second barrier", "PMI_FD=3")
+	rank.ExtraFiles, rank.Stderr = []*os.File{far}, os.Stderr
+	if err := rank.Start(); err != nil {
+		return err
+	}
+	far.Close()
+	go io.Copy(near, gorun)
+	barriers := 0
+	for lines := bufio.NewScanner(near); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "cmd=barrier_in") {
+			barriers++
+		}
+		if barriers == 2 && os.Getenv("PMI_RANK") == "1" {
+			rank.Process.Kill()
+			rank.Wait()
+			os.Exit(9)
+		}
+		fmt.Fprintln(gorun, lines.Text())
+	}
+	return rank.Wait()
+}
+
+// A spawned rank that dies before all are through Init has Spawn fail, also when it has met all others.
+func TestSpawnedRankThatDiesAtTheEndOfInit(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "spawn what dies at its second barrier", env: []string{"GORUN_TRANSPORTS=tcp"}}, 0).counts(
+		map[string]int{`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*exited with code 9 before all 2 had met`: 2})
 }
 
 // parentDiesInSpawn: the root dies while the processes start.
