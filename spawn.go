@@ -45,7 +45,7 @@ type spawning struct {
 // the callers stay as they are.
 //
 // gorun and mpiexec.hydra start ranks; in a Slurm allocation, in pods and elsewhere Spawn is ErrUnavailable. It is
-// ErrSpawn at all ranks if a process cannot be started, ends before all are in Init, or does not call it within
+// ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or does not call it within
 // GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
 // ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides.
 //
@@ -80,8 +80,8 @@ func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (
 	return made.take(c, agree.MakeSpawn, err)
 }
 
-// run has three rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
-// it has had started; and all have met them.
+// run has four rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
+// it has had started; it has met them, or knows why no rank does; and all have met them.
 func (s *spawning) run(c *Comm, m *agree.Exchange) (*Comm, *agree.Veto) {
 	_, no := m.Round(0, agree.AppendInts(nil, int64(s.root)), m.Refuse(s.check(c)), nil)
 	if no != nil {
@@ -101,6 +101,12 @@ func (s *spawning) run(c *Comm, m *agree.Exchange) (*Comm, *agree.Veto) {
 		return nil, no
 	}
 	d, err := s.meet(c, port, told.port)
+	if c.group.Rank == s.root {
+		no = m.Refuse(err)
+	}
+	if _, no = m.Round(0, nil, no, nil); no != nil {
+		return nil, no
+	}
 	_, no = m.Round(0, nil, m.Refuse(err), nil)
 	return d, no
 }
@@ -114,6 +120,9 @@ func (s *spawning) check(c *Comm) *Error {
 		return nil
 	case s.n < 1:
 		return mpierr.New("Spawn", ErrCount, "the number of ranks to start is %d; start 1 at least", s.n)
+	case s.n > join.MaxSpawned:
+		return mpierr.New("Spawn", ErrCount, "the number of ranks to start is %d; one Spawn starts %d at most", s.n,
+			join.MaxSpawned)
 	}
 	if !ofThisProcess(c.group.Engine) {
 		return mpierr.New("Spawn", ErrUnavailable, "the ranks of RunLocal are goroutines, which have no launcher; start "+
@@ -171,7 +180,7 @@ func (s *spawning) meet(c *Comm, port *join.Port, told []byte) (*Comm, *Error) {
 	if err != nil {
 		return nil, mpierr.New("Spawn", ErrAborted, "%w", err)
 	}
-	w, err := bridgeBy(port, port.Number(c.group.Rank))
+	w, err := bridgeBy(port, port.Number(c.group.Rank), c.self)
 	if err != nil {
 		return nil, mpierr.New("Spawn", ErrSpawn, "the ranks that were started do not meet this one: %w", err)
 	}
@@ -201,12 +210,12 @@ func (p *portPayload) ReadVerdict(d *agree.Decoder) { p.port = d.Bytes() }
 func Parent() *Comm { return process.parent.Load() }
 
 // meetParents makes Parent, if this rank was spawned. m has just joined.
-func meetParents(m *join.Member) (*Comm, error) {
+func meetParents(m *join.Member, self *selfComm) (*Comm, error) {
 	port, err := m.Invited()
 	if port == nil || err != nil {
 		return nil, err
 	}
-	w, err := bridgeBy(port, port.Parents+m.Rank)
+	w, err := bridgeBy(port, port.Parents+m.Rank, self)
 	if err != nil {
 		return nil, fmt.Errorf("this rank was spawned, and does not meet its parents: %w", err)
 	}
@@ -250,14 +259,14 @@ type membership struct {
 	world  *Comm
 }
 
-// bridgeBy joins the world of both sides of a spawn.
-func bridgeBy(p *join.Port, number int) (*Comm, error) {
+// bridgeBy joins the world of both sides of a spawn. self is this process's.
+func bridgeBy(p *join.Port, number int, self *selfComm) (*Comm, error) {
 	m, err := process.member.Load().JoinPort(p, number)
 	if err != nil {
 		return nil, err
 	}
 	w := worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
-	w.self = process.self.Load()
+	w.self = self
 	b := &process.bridges
 	b.mu.Lock()
 	defer b.mu.Unlock()
