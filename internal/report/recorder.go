@@ -248,9 +248,12 @@ func (r *Recorder) Record(c *Call, messages []Message) {
 	if r.calls < r.room {
 		event = int32(r.calls)
 		r.calls++
+		// Field by field: Go makes a literal on the stack, in words, and copies it in pairs of words, for which the
+		// processor has to wait until the words are in the cache.
 		e = r.next()
-		*e = entry{begin: c.Begin, end: c.Begin + took, bytes: c.Bytes, context: c.Context, peer: int32(c.Peer),
-			of: near.at, call: true, isCollective: c.Collective, first: int32(c.First)}
+		e.begin, e.end, e.bytes = c.Begin, c.Begin+took, c.Bytes
+		e.context, e.peer, e.of, e.first = c.Context, int32(c.Peer), near.at, int32(c.First)
+		e.call, e.isCollective = true, c.Collective
 	} else {
 		r.part.Unkept++
 	}
@@ -260,7 +263,7 @@ func (r *Recorder) Record(c *Call, messages []Message) {
 	r.mu.Unlock()
 }
 
-// next returns a new entry.
+// next returns a new entry, all of which is zero.
 func (r *Recorder) next() *entry {
 	if r.used == entriesEach {
 		r.last, r.used = new([entriesEach]entry), 0
@@ -288,7 +291,7 @@ func (r *Recorder) message(m *Message, event int32, e *entry) {
 	r.moved++
 	if e.moves || e.peer != int32(m.Peer) || e.bytes != m.Bytes || e.context != m.Context {
 		e = r.next()
-		*e = entry{bytes: m.Bytes, context: m.Context, peer: int32(m.Peer), of: event}
+		e.bytes, e.context, e.peer, e.of = m.Bytes, m.Context, int32(m.Peer), event
 	}
 	e.moves, e.way, e.tag = true, m.Way, int32(m.Tag)
 }

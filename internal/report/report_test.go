@@ -158,6 +158,8 @@ func BenchmarkRecord(b *testing.B) {
 			if !kept {
 				r.room = 0
 			}
+			moved := []Message{{Way: Sent, Peer: 1, Tag: 7, Bytes: 8}}
+			c := Call{Op: "Send", Kind: "send", Bytes: 8, Peer: 1}
 			b.ReportAllocs()
 			for b.Loop() {
 				if kept && r.calls == r.room {
@@ -165,9 +167,9 @@ func BenchmarkRecord(b *testing.B) {
 					r = New(0, 2, "")
 					b.StartTimer()
 				}
-				c := Call{Op: "Send", Kind: "send", Begin: r.Ticks(), Bytes: 8, Peer: 1}
+				c.Begin = r.Ticks()
 				c.End = r.Ticks()
-				r.Record(&c, []Message{{Way: Sent, Peer: 1, Tag: 7, Bytes: 8}})
+				r.Record(&c, moved)
 			}
 		})
 	}
