@@ -102,9 +102,7 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	names := process.world.group.Numbers.Describe
 	m.Answer(func(level int, dump string) []byte {
-		a := standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump)
-		a.Stands = a.Stands && process.bridges.list() == nil // else a spawned rank may have it go on
-		return a.Encode()
+		return standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump).Encode()
 	})
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)

@@ -19,6 +19,9 @@ type Names func(context uint32) (name string, calls uint32)
 
 // Account is what the rank of a process says of itself: it is all that this process does. dump is a folder for the
 // stacks of its goroutines; "": they are not wanted.
+//
+// The rank stands if each of its goroutines waits in a call on e for another rank of e. A goroutine that waits for a
+// spawned rank sleeps in a call on another engine: then more goroutines sleep than e knows of.
 func Account(e *pml.Engine, rank int, names Names, level waits.Level, dump string) waits.Account {
 	if level == waits.Glance {
 		s := e.Glance()

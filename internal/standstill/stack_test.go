@@ -41,6 +41,19 @@ func TestWaiting(t *testing.T) {
 			"created by main.main in goroutine 1\n\t/x.go:2", false},
 		{"hears, and has something to do", "goroutine 2 [runnable]:\n" + in + "internal/pmi.(*Client).read(0x1)\n\t/m/c.go:1\n" +
 			"created by " + in + "internal/pmi.(*Client).start\n\t/m/c.go:2", false},
+		{"waits in Finalize", "goroutine 2 [select]:\n" + in + "internal/pmi.(*Client).reply(0x1)\n\t/m/c.go:1\n" +
+			in + "internal/join.(*Member).Leave(0x1)\n\t/m/j.go:1\n" + library + ".Finalize()\n\t/m/init.go:2\n" +
+			"main.main()\n\t/x.go:9", true},
+		{"waits in Spawn for processes", "goroutine 2 [select]:\n" + in +
+			"internal/pmi.(*Client).reply(0x1)\n\t/m/c.go:1\n" + in + "internal/join.(*Member).Spawn(0x1)\n\t/m/s.go:1\n" +
+			library + ".Spawn(0x1)\n\t/m/s.go:2\nmain.main()\n\t/x.go:9", false},
+		{"serves ranks, of which none asks", "goroutine 2 [select]:\nnet.(*pipe).read(0x1)\n\t/net.go:1\n" + in +
+			"internal/pmi.(*serverConn).next(0x1)\n\t/m/s.go:1\n" + in + "internal/pmi.(*serverConn).read(0x1)\n\t/m/s.go:2\n" +
+			in + "internal/pmi.(*Server).ServeConn(0x1)\n\t/m/s.go:3\n" +
+			"created by " + in + "internal/pmi.(*Server).Join\n\t/m/s.go:4", true},
+		{"serves a rank that asks", "goroutine 2 [chan send]:\n" + in +
+			"internal/pmi.(*serverConn).read(0x1)\n\t/m/s.go:2\n" + in + "internal/pmi.(*Server).ServeConn(0x1)\n\t/m/s.go:3\n" +
+			"created by " + in + "internal/pmi.(*Server).Join\n\t/m/s.go:4", false},
 		{"looks now and then", "goroutine 2 [runnable]:\n" + in +
 			"internal/eventset.(*Check).look-fm()\n\t<auto>:1\ncreated by time.goFunc\n\t/t.go:1", true},
 		{"sleeps in a call and has been woken", strings.Replace(sleep, "1 [syscall]", "2 [runnable]", 1), false},
