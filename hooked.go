@@ -117,10 +117,15 @@ func (h *hooked) begin(call Call) *Call {
 
 // message is begin of callWith for the calls that programs make by the million: it copies no Call.
 func (h *hooked) message(op string, kind CallKind, peer, tag int, bytes int64) *Call {
+	return h.before(h.take(op, kind, peer, tag, bytes))
+}
+
+// take returns the Call of callWith, whose hooks have not been called.
+func (h *hooked) take(op string, kind CallKind, peer, tag int, bytes int64) *Call {
 	k := h.calls.Get().(*Call)
 	k.Op, k.Kind, k.Peer, k.Tag, k.Bytes = op, kind, peer, tag, bytes
 	k.Dest, k.DestTag, k.SentBytes, k.keep = Undefined, Undefined, 0, false
-	return h.before(k)
+	return k
 }
 
 // before completes k and calls the hooks.
@@ -252,8 +257,10 @@ type hookedRequest struct {
 // standFor returns a request that stands for r, which the call k has returned.
 func (h *hooked) standFor(r *Request, k *Call) *Request {
 	s := h.spare.Get().(*standIn)
-	s.hookedRequest = hookedRequest{at: h, plain: r, active: !k.keep, keep: k.keep, op: k.Op, kind: k.Kind,
-		context: k.Context, peer: k.Peer, world: k.World, tag: k.Tag, bytes: k.Bytes}
+	// Field by field: see report.Recorder.Record.
+	s.at, s.plain, s.active, s.keep = h, r, !k.keep, k.keep
+	s.op, s.kind, s.context = k.Op, k.Kind, k.Context
+	s.peer, s.world, s.tag, s.bytes = k.Peer, k.World, k.Tag, k.Bytes
 	if k.keep {
 		k.Kind = CallPrepare
 	}
@@ -272,9 +279,9 @@ func (r *Request) withoutHooks() *Request {
 
 // begin calls the hooks before a call on the request.
 func (s *standIn) begin(op string, kind CallKind) *Call {
-	call := callOf(op, kind)
-	call.Request = &s.Request
-	return s.at.begin(call)
+	k := s.at.take(op, kind, Undefined, Undefined, 0)
+	k.Request = &s.Request
+	return s.at.before(k)
 }
 
 // collected is the error of a call on a request whose result has been collected.
@@ -288,11 +295,13 @@ func (k *Call) completed(s *standIn, st Status, err error) {
 	if !s.active || isMisuse(err) {
 		return
 	}
-	d := Completed{Request: &s.Request, Op: s.op, Kind: s.kind, Comm: s.at.plain, Context: s.context, Peer: s.peer,
-		World: s.world, Tag: s.tag, Bytes: s.bytes, Cancelled: st.Cancelled, Err: err}
+	k.Done = append(k.Done, Completed{})
+	d := &k.Done[len(k.Done)-1] // field by field, as in standFor
+	d.Request, d.Op, d.Kind, d.Comm, d.Context = &s.Request, s.op, s.kind, s.at.plain, s.context
+	d.Peer, d.World, d.Tag, d.Bytes = s.peer, s.world, s.tag, s.bytes
+	d.Cancelled, d.Err = st.Cancelled, err
 	if d.Cancelled {
 		d.Bytes = 0
-		k.Done = append(k.Done, d)
 		return
 	}
 	switch s.kind {
@@ -302,7 +311,6 @@ func (k *Call) completed(s *standIn, st Status, err error) {
 			d.World = s.at.world(st.Source)
 		}
 	}
-	k.Done = append(k.Done, d)
 }
 
 // isMisuse reports whether a request could not be waited for.
@@ -416,7 +424,7 @@ func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []re
 			continue
 		}
 		if k == nil {
-			k = s.at.begin(callOf(op, CallWait))
+			k = s.at.message(op, CallWait, Undefined, Undefined, 0)
 		}
 		if s.plain == nil && err == nil {
 			err = setMisuse(op, rs, i, s.collected(op))
