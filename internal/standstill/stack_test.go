@@ -3,6 +3,8 @@ package standstill
 import (
 	"strings"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/pml"
 )
 
 // A goroutine that computes, reads, sleeps or makes a connection again can move; one that only hears others cannot.
@@ -78,5 +80,28 @@ func TestWaiting(t *testing.T) {
 		"main.main()\n\t/solve.go:9")
 	if op, at := main.call(); op != "Finalize" || at != "solve.go:9" {
 		t.Errorf("it is in %q at %q", op, at)
+	}
+}
+
+// What a goroutine waits for is found by its request. One that sleeps in a call on another engine, for a spawned rank,
+// has no part of it.
+func TestAccountOfTwoEngines(t *testing.T) {
+	sleeps := func(id, request, line string) stack {
+		return parseStack("goroutine " + id + " [syscall]:\n" + library + "/pml.(*waitFor).park(0x1, " + request +
+			")\n\t/m/pml/wait.go:1\n" + library + ".Recv[...](...)\n\t/m/recv.go:1\nmain.main()\n\t/solve.go:" + line)
+	}
+	all := []stack{parseStack("goroutine 9 [running]:\nmain.x()\n\t/x.go:1"), sleeps("1", "0xc1", "7"),
+		sleeps("2", "0xc2", "8")}
+	s := &pml.Snapshot{Asleep: 1, Sleepers: []pml.Sleeper{{IDs: []string{"0xc2"}, Awaited: []pml.Awaited{
+		{What: pml.AwaitsMessage, Rank: 1, Tag: 5}}}}}
+	a := account(s, -1, all, func(uint32) (string, uint32) { return "world", 0 })
+	if len(a.Calls) != 2 || a.Calls[0].At != "solve.go:7" || len(a.Calls[0].Waits) != 0 || a.Calls[1].At != "solve.go:8" ||
+		len(a.Calls[1].Waits) != 1 || a.Calls[1].Waits[0].Tag != 5 {
+		t.Errorf("the account is %+v", a.Calls)
+	}
+	s.Sleepers[0].IDs = nil // the runtime prints no argument that is in a register and not kept
+	if a = account(s, -1, all[:2], func(uint32) (string, uint32) { return "world", 0 }); len(a.Calls) != 1 ||
+		len(a.Calls[0].Waits) != 1 {
+		t.Errorf("of one goroutine the account is %+v", a.Calls)
 	}
 }
