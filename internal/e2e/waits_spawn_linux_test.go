@@ -35,23 +35,26 @@ func circleNextToAChild(w *mpi.Comm) error {
 	return mpi.Ssend(w, []byte{1}, 1-w.Rank(), tagData)
 }
 
-// waitForOthersOfAChild: rank 0 waits for rank 1, which waits for the spawned rank in a call of all three.
+// waitForOthersOfAChild: rank 0 waits for rank 1, which waits for the spawned rank on a communicator of all three.
 func waitForOthersOfAChild(w *mpi.Comm) error {
 	inter, err := spawnSleeper(w)
 	if err != nil {
 		return err
 	}
-	all, err := inter.Merge(mpi.Parent() != nil)
-	if err == nil && mpi.Parent() == nil && w.Rank() == 0 {
+	spawned := mpi.Parent() != nil
+	all, err := inter.Merge(spawned)
+	switch {
+	case err != nil:
+		return err
+	case spawned:
+		time.Sleep(sleepOf())
+		return mpi.Send(all, []byte{1}, 1, tagGo)
+	case w.Rank() == 0:
 		_, err = mpi.Recv(w, []byte{0}, 1, tagData)
+		return err
 	}
-	if err == nil {
-		err = mpi.Barrier(all)
-	}
-	if err == nil && mpi.Parent() == nil && w.Rank() == 1 {
-		err = mpi.Send(w, []byte{1}, 0, tagData)
-	}
-	return err
+	_, err = mpi.Recv(all, []byte{0}, 2, tagGo)
+	return errors.Join(err, mpi.Send(w, []byte{1}, 0, tagData))
 }
 
 // finalizeBeforeAChild: the first world is at its end, and the spawned rank is not.
