@@ -109,9 +109,9 @@ func (c *Comm) withoutHooks() *Comm {
 // begin calls the hooks before a call.
 func (h *hooked) begin(call Call) *Call {
 	k := h.calls.Get().(*Call)
-	done, moved := k.Done, k.moved
+	done, moved, spare := k.Done, k.moved, k.spare
 	*k = call
-	k.Done, k.moved = done, moved
+	k.Done, k.moved, k.spare = done, moved, spare
 	return h.before(k)
 }
 
@@ -137,13 +137,19 @@ func (h *hooked) before(k *Call) *Call {
 	return k
 }
 
-// end calls the hooks after a call, which has got err. It keeps no pointer of the call.
+// end calls the hooks after a call, which has got err. Then the use of the requests that it has completed is over. It
+// keeps no pointer of the call.
 func (k *Call) end(err error) {
-	h := k.at
+	h, done := k.at, k.Done
 	k.Err = err
 	h.hooks.After(k)
-	clear(k.Done)
-	k.Done, k.moved = k.Done[:0], k.moved[:0]
+	for i := range done {
+		if s := done[i].Request.standIn(); s != nil {
+			s.release(k)
+		}
+	}
+	clear(done)
+	k.Done, k.moved = done[:0], k.moved[:0]
 	k.at, k.Comm, k.Request, k.Err, k.Data, k.region = nil, nil, nil, nil, nil, nil
 	h.calls.Put(k)
 }
@@ -256,7 +262,7 @@ type hookedRequest struct {
 
 // standFor returns a request that stands for r, which the call k has returned.
 func (h *hooked) standFor(r *Request, k *Call) *Request {
-	s := h.spare.Get().(*standIn)
+	s := h.newStandIn(k)
 	// Field by field: see report.Recorder.Record.
 	s.at, s.plain, s.active, s.keep = h, r, !k.keep, k.keep
 	s.op, s.kind, s.context = k.Op, k.Kind, k.Context
@@ -319,14 +325,32 @@ func isMisuse(err error) bool {
 	return ok && e.Class == ErrRequest
 }
 
-// release ends the use of the requests that k has completed, after its hooks.
-func (s *standIn) release() {
+// release ends the use of a request that k has completed. k keeps the stand-in for the next request: a pool of the
+// runtime takes locked instructions to give the second one.
+func (s *standIn) release(k *Call) {
 	if s.active = false; s.keep {
 		return
 	}
-	h := s.at
 	s.plain = nil
-	h.spare.Put(s)
+	if len(k.spare) < mostSpare {
+		k.spare = append(k.spare, s)
+	} else {
+		s.at.spare.Put(s)
+	}
+}
+
+// mostSpare is how many stand-ins a Call keeps.
+const mostSpare = 128
+
+// newStandIn returns a stand-in that is not in use.
+func (h *hooked) newStandIn(k *Call) *standIn {
+	last := len(k.spare) - 1
+	if last < 0 {
+		return h.spare.Get().(*standIn)
+	}
+	s := k.spare[last]
+	k.spare[last], k.spare = nil, k.spare[:last]
+	return s
 }
 
 func (s *standIn) wait() (Status, error) {
@@ -338,11 +362,7 @@ func (s *standIn) wait() (Status, error) {
 	}
 	st, err := s.plain.Wait()
 	k.completed(s, st, err)
-	over := len(k.Done) > 0
 	k.end(err)
-	if over {
-		s.release()
-	}
 	return st, err
 }
 
@@ -357,11 +377,7 @@ func (s *standIn) test() (bool, Status, error) {
 	if done {
 		k.completed(s, st, err)
 	}
-	over := len(k.Done) > 0
 	k.end(err)
-	if over {
-		s.release()
-	}
 	return done, st, err
 }
 
@@ -450,11 +466,6 @@ func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []re
 		}
 	}
 	k.end(err)
-	for _, r := range results {
-		if s := rs[r.index].standIn(); s != nil {
-			s.release()
-		}
-	}
 	return results, over, err
 }
 
