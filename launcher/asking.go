@@ -24,7 +24,7 @@ const (
 	// answers for ranks of its host that are silent.
 	patience = time.Second
 	// stallTurns is how many turns of the watch there are in the time of --stall.
-	stallTurns = 16
+	stallTurns = 20
 )
 
 // asking is what a run asks its ranks.
