@@ -242,7 +242,8 @@ soak-gpu: $(GOTESTSUM)  ## of soak: messages between software GPUs; GORUN_TEST_S
 
 soak-stall: export CGO_ENABLED = 1
 soak-stall: $(GOTESTSUM)  ## of soak: random programs, which gorun --stall must not take for jobs that stand
-	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -tags verbs -run 'RandomProgramsDoNotStand$$' ./internal/e2e
+	GORUN_TEST_SOAK=$(SOAK) $(subst pkgname,standard-verbose,$(GOTEST)) -timeout 240h -tags verbs \
+		-run 'RandomProgramsDoNotStand$$' ./internal/e2e
 
 soak-recovery: $(GOTESTSUM)  ## of soak: jobs of which a rank dies each 5 s, over shared memory and then over TCP
 	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -run '^TestDeathsOneByOne$$' ./internal/e2e

@@ -109,18 +109,23 @@ func (c *Comm) withoutHooks() *Comm {
 // begin calls the hooks before a call.
 func (h *hooked) begin(call Call) *Call {
 	k := h.calls.Get().(*Call)
-	done, moved := k.Done, k.moved
+	done, moved, spare := k.Done, k.moved, k.spare
 	*k = call
-	k.Done, k.moved = done, moved
+	k.Done, k.moved, k.spare = done, moved, spare
 	return h.before(k)
 }
 
 // message is begin of callWith for the calls that programs make by the million: it copies no Call.
 func (h *hooked) message(op string, kind CallKind, peer, tag int, bytes int64) *Call {
+	return h.before(h.take(op, kind, peer, tag, bytes))
+}
+
+// take returns the Call of callWith, whose hooks have not been called.
+func (h *hooked) take(op string, kind CallKind, peer, tag int, bytes int64) *Call {
 	k := h.calls.Get().(*Call)
 	k.Op, k.Kind, k.Peer, k.Tag, k.Bytes = op, kind, peer, tag, bytes
 	k.Dest, k.DestTag, k.SentBytes, k.keep = Undefined, Undefined, 0, false
-	return h.before(k)
+	return k
 }
 
 // before completes k and calls the hooks.
@@ -132,13 +137,19 @@ func (h *hooked) before(k *Call) *Call {
 	return k
 }
 
-// end calls the hooks after a call, which has got err. It keeps no pointer of the call.
+// end calls the hooks after a call, which has got err. Then the use of the requests that it has completed is over. It
+// keeps no pointer of the call.
 func (k *Call) end(err error) {
-	h := k.at
+	h, done := k.at, k.Done
 	k.Err = err
 	h.hooks.After(k)
-	clear(k.Done)
-	k.Done, k.moved = k.Done[:0], k.moved[:0]
+	for i := range done {
+		if s := done[i].Request.standIn(); s != nil {
+			s.release(k)
+		}
+	}
+	clear(done)
+	k.Done, k.moved = done[:0], k.moved[:0]
 	k.at, k.Comm, k.Request, k.Err, k.Data, k.region = nil, nil, nil, nil, nil, nil
 	h.calls.Put(k)
 }
@@ -251,9 +262,11 @@ type hookedRequest struct {
 
 // standFor returns a request that stands for r, which the call k has returned.
 func (h *hooked) standFor(r *Request, k *Call) *Request {
-	s := h.spare.Get().(*standIn)
-	s.hookedRequest = hookedRequest{at: h, plain: r, active: !k.keep, keep: k.keep, op: k.Op, kind: k.Kind,
-		context: k.Context, peer: k.Peer, world: k.World, tag: k.Tag, bytes: k.Bytes}
+	s := h.newStandIn(k)
+	// Field by field: see report.Recorder.Record.
+	s.at, s.plain, s.active, s.keep = h, r, !k.keep, k.keep
+	s.op, s.kind, s.context = k.Op, k.Kind, k.Context
+	s.peer, s.world, s.tag, s.bytes = k.Peer, k.World, k.Tag, k.Bytes
 	if k.keep {
 		k.Kind = CallPrepare
 	}
@@ -272,9 +285,9 @@ func (r *Request) withoutHooks() *Request {
 
 // begin calls the hooks before a call on the request.
 func (s *standIn) begin(op string, kind CallKind) *Call {
-	call := callOf(op, kind)
-	call.Request = &s.Request
-	return s.at.begin(call)
+	k := s.at.take(op, kind, Undefined, Undefined, 0)
+	k.Request = &s.Request
+	return s.at.before(k)
 }
 
 // collected is the error of a call on a request whose result has been collected.
@@ -288,11 +301,13 @@ func (k *Call) completed(s *standIn, st Status, err error) {
 	if !s.active || isMisuse(err) {
 		return
 	}
-	d := Completed{Request: &s.Request, Op: s.op, Kind: s.kind, Comm: s.at.plain, Context: s.context, Peer: s.peer,
-		World: s.world, Tag: s.tag, Bytes: s.bytes, Cancelled: st.Cancelled, Err: err}
+	k.Done = append(k.Done, Completed{})
+	d := &k.Done[len(k.Done)-1] // field by field, as in standFor
+	d.Request, d.Op, d.Kind, d.Comm, d.Context = &s.Request, s.op, s.kind, s.at.plain, s.context
+	d.Peer, d.World, d.Tag, d.Bytes = s.peer, s.world, s.tag, s.bytes
+	d.Cancelled, d.Err = st.Cancelled, err
 	if d.Cancelled {
 		d.Bytes = 0
-		k.Done = append(k.Done, d)
 		return
 	}
 	switch s.kind {
@@ -302,7 +317,6 @@ func (k *Call) completed(s *standIn, st Status, err error) {
 			d.World = s.at.world(st.Source)
 		}
 	}
-	k.Done = append(k.Done, d)
 }
 
 // isMisuse reports whether a request could not be waited for.
@@ -311,14 +325,32 @@ func isMisuse(err error) bool {
 	return ok && e.Class == ErrRequest
 }
 
-// release ends the use of the requests that k has completed, after its hooks.
-func (s *standIn) release() {
+// release ends the use of a request that k has completed. k keeps the stand-in for the next request: a pool of the
+// runtime takes locked instructions to give the second one.
+func (s *standIn) release(k *Call) {
 	if s.active = false; s.keep {
 		return
 	}
-	h := s.at
 	s.plain = nil
-	h.spare.Put(s)
+	if len(k.spare) < mostSpare {
+		k.spare = append(k.spare, s)
+	} else {
+		s.at.spare.Put(s)
+	}
+}
+
+// mostSpare is how many stand-ins a Call keeps.
+const mostSpare = 128
+
+// newStandIn returns a stand-in that is not in use.
+func (h *hooked) newStandIn(k *Call) *standIn {
+	last := len(k.spare) - 1
+	if last < 0 {
+		return h.spare.Get().(*standIn)
+	}
+	s := k.spare[last]
+	k.spare[last], k.spare = nil, k.spare[:last]
+	return s
 }
 
 func (s *standIn) wait() (Status, error) {
@@ -330,11 +362,7 @@ func (s *standIn) wait() (Status, error) {
 	}
 	st, err := s.plain.Wait()
 	k.completed(s, st, err)
-	over := len(k.Done) > 0
 	k.end(err)
-	if over {
-		s.release()
-	}
 	return st, err
 }
 
@@ -349,11 +377,7 @@ func (s *standIn) test() (bool, Status, error) {
 	if done {
 		k.completed(s, st, err)
 	}
-	over := len(k.Done) > 0
 	k.end(err)
-	if over {
-		s.release()
-	}
 	return done, st, err
 }
 
@@ -416,7 +440,7 @@ func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []re
 			continue
 		}
 		if k == nil {
-			k = s.at.begin(callOf(op, CallWait))
+			k = s.at.message(op, CallWait, Undefined, Undefined, 0)
 		}
 		if s.plain == nil && err == nil {
 			err = setMisuse(op, rs, i, s.collected(op))
@@ -442,11 +466,6 @@ func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []re
 		}
 	}
 	k.end(err)
-	for _, r := range results {
-		if s := rs[r.index].standIn(); s != nil {
-			s.release()
-		}
-	}
 	return results, over, err
 }
 

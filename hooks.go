@@ -99,8 +99,9 @@ type Call struct {
 	Err     error       // After: what the caller gets
 	Data    any         // what Before has left for After
 
-	at   *hooked
-	keep bool // its request is persistent
+	at    *hooked
+	keep  bool       // its request is persistent
+	spare []*standIn // at most mostSpare; the Call's, also while it is in the pool
 
 	began  int64            // the reporter's
 	moved  []report.Message // the reporter's

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
@@ -110,6 +111,17 @@ func init() {
 			return nil
 		}
 	}
+	roles["profile polls"] = func() error {
+		Main(func(_ context.Context, w *Comm) error {
+			for begun := time.Now(); time.Since(begun) < time.Second; { // for some dozen samples
+				if _, _, err := Iprobe(w, 0, 7); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return nil
+	}
 	roles["profile is killed"] = func() error {
 		_, err := Init()
 		if err = errors.Join(err, terminate()); err != nil {
@@ -119,22 +131,23 @@ func init() {
 	}
 }
 
-// checkProfile checks that a profile is there, and is complete.
-func checkProfile(t *testing.T, path string) {
+// checkProfile checks that a profile is there, and is complete, and returns it.
+func checkProfile(t *testing.T, path string) (profile []byte) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Error(err)
-		return
+		return nil
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err == nil {
-		_, err = io.Copy(io.Discard, z)
+		profile, err = io.ReadAll(z)
 	}
 	if err != nil {
 		t.Errorf("%s: %v", path, err)
 	}
+	return profile
 }
 
 // A rank writes its profile however it ends, as far as it has a say in it.
@@ -156,5 +169,18 @@ func TestCPUProfile(t *testing.T) {
 	if out := reexec(t, "profile returns", "GORUN_CPUPROFILE=/dev/null/x"); !strings.Contains(out,
 		"mpi: rank 0: no CPU profile in /dev/null/x: ") {
 		t.Errorf("it says %q", out)
+	}
+}
+
+// The samples of a profile have the call in which they were taken, and its peer, without another setting.
+func TestSamplesHaveCalls(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	reexec(t, "profile polls", "GORUN_CPUPROFILE="+dir)
+	profile := checkProfile(t, filepath.Join(dir, "rank-0.pprof"))
+	for _, word := range []string{"mpi_op", "Iprobe", "mpi_peer", "mpi_rank"} {
+		if entry := "\x32" + string(rune(len(word))) + word; !bytes.Contains(profile, []byte(entry)) {
+			t.Errorf("%s is no string of the profile", word)
+		}
 	}
 }

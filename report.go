@@ -42,8 +42,10 @@ func (r *reporter) after(k *Call) {
 	if k.Comm.group.Engine != r.engine {
 		return // ranks that Spawn has started are not among the report's
 	}
-	call := report.Call{Op: k.Op, Kind: k.Kind.String(), Begin: k.began, End: r.record.Ticks(), Context: k.Context,
-		Peer: -1, Collective: k.Kind == CallCollective && k.Err == nil}
+	end := r.record.Ticks()
+	var call report.Call // field by field, as Record does
+	call.Op, call.Kind, call.Begin, call.End = k.Op, k.Kind.String(), k.began, end
+	call.Context, call.Peer, call.Collective = k.Context, -1, k.Kind == CallCollective && k.Err == nil
 	if k.Peer >= 0 && k.World >= 0 {
 		call.Peer = k.World
 	}
@@ -71,8 +73,7 @@ func (r *reporter) after(k *Call) {
 	for i := range k.Done {
 		d := &k.Done[i]
 		if d.Err == nil && !d.Cancelled && (d.Kind == CallRecv || d.Kind == CallSendrecv) {
-			k.moved = append(k.moved, report.Message{Way: report.Received, Peer: d.World, Tag: d.Tag, Context: d.Context,
-				Bytes: d.Bytes})
+			k.add(report.Received, d.World, d.Tag, d.Context, d.Bytes)
 		}
 	}
 	for i := range k.moved {
@@ -84,8 +85,15 @@ func (r *reporter) after(k *Call) {
 // moves notes a message of the call, unless it is to or from ProcNull.
 func (k *Call) moves(way report.Way, peer, tag int, bytes int64) {
 	if peer >= 0 {
-		k.moved = append(k.moved, report.Message{Way: way, Peer: peer, Tag: tag, Context: k.Context, Bytes: bytes})
+		k.add(way, peer, tag, k.Context, bytes)
 	}
+}
+
+// add notes a message.
+func (k *Call) add(way report.Way, peer, tag int, context uint32, bytes int64) {
+	k.moved = append(k.moved, report.Message{})
+	m := &k.moved[len(k.moved)-1]
+	m.Way, m.Peer, m.Tag, m.Context, m.Bytes = way, peer, tag, context, bytes
 }
 
 // gather brings the parts of all ranks to rank 0, which writes the report. Every rank calls it before it leaves; the

@@ -24,7 +24,7 @@ const (
 	// answers for ranks of its host that are silent.
 	patience = time.Second
 	// stallTurns is how many turns of the watch there are in the time of --stall.
-	stallTurns = 16
+	stallTurns = 20
 )
 
 // asking is what a run asks its ranks.
@@ -318,8 +318,12 @@ func (r *run) running() (ranks []int) {
 
 // stalled is called when no rank can move.
 func (r *run) stalled() {
-	head := fmt.Sprintf("no rank of the job can move: all have waited for each other for %v, and no message is under way",
-		r.job.Stall.Limit)
+	whose := "the job"
+	if r.spawns.open > 0 {
+		whose = "the first world" // and spawned ranks, which are not asked, end none of these waits
+	}
+	head := fmt.Sprintf("no rank of %s can move: all have waited for each other for %v, and no message is under way",
+		whose, r.job.Stall.Limit)
 	if !r.job.Stall.Abort {
 		r.printTable(head+" (--stall)\nthe job goes on to wait; "+tableHead, r.job.Stall.Limit, func() {})
 		return

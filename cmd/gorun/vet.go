@@ -18,7 +18,7 @@ func vetCommand(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 each mistake:
 
   mpirequest  the request of a started operation is dropped, or a Set that has some is never waited for
-  mpibuffer   a buffer is used between the start of an operation and its Wait
+  mpibuffer   a buffer is used between the start of an operation and its Wait, or is a loop's copy of an array
   mpierror    the error of a call is dropped
   mpiorder    a collective call that some ranks do not make, by a condition on Rank, or that each rank makes in
               its own order, in a loop over a map

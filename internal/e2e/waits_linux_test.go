@@ -236,19 +236,26 @@ func doNotStand(t *testing.T, over map[string][]string) {
 	if testing.Short() {
 		each = "1s"
 	}
-	for begun := time.Now(); ; {
+	programs, begun := uint64(0), time.Now()
+	for {
 		for name, env := range over {
-			j := run(t, spec{n: 5, role: "random programs", args: []string{fmt.Sprint(seed % 1_000_000), each}, env: env,
+			first := seed % 1_000_000
+			j := run(t, spec{n: 5, role: "random programs", args: []string{fmt.Sprint(first), each}, env: env,
 				flags: []string{"--stall", "1s"}}, 0)
 			if said := j.err.String(); strings.Contains(said, "can move") {
 				t.Fatalf("%s, seed %d: %s", name, seed, said)
 			}
+			for _, found := range j.find(`^the last seed is (\d+)$`) {
+				end, _ := strconv.ParseUint(found[1], 10, 64)
+				programs += end - first + 1
+			}
 			seed += 1000
 		}
 		if t.Failed() || testing.Short() || time.Since(begun) > last {
-			return
+			break
 		}
 	}
+	t.Logf("%d programs", programs)
 }
 
 // gorun status says what the ranks of a running job do, one of them stopped, and the job goes on to its end.

@@ -119,20 +119,27 @@ const (
 // functions of the library deep.
 const callersDeep = 11
 
-// mix adds a return address to the hash of the ones before it.
-func mix(hash uint64, pc uintptr) uint64 { return (hash ^ uint64(pc)) * 0x9E3779B97F4A7C15 }
-
-// siteKey is a chain of return addresses, by its hash, and the operation. Of the chains of a program, some thousands,
-// no two have one hash in 64 bits.
-type siteKey struct {
-	chain uint64
-	op    string
+// lines are the lines of the program that have called the library lately: the first return address of a call that is
+// not the library's, by its slot. A chain that ends with one needs no further address. A line that also calls functions
+// of the program, by a function value, may end the chains of these: below tells them apart.
+type lines struct {
+	pcs  [linesKnown]uintptr // callers reads it without the lock: a chain without the newest line is a longer one
+	more [linesKnown]struct {
+		below uintptr // the address before it in the chain, which is the library's; 0: it is the first
+		op    string
+		at    int32 // in Part.Sites
+	}
 }
 
-// recent is where the sites of recent calls are found, by the first bits of the hash.
-type recent [256]struct {
-	key siteKey
-	at  int32 // in Part.Sites
+const linesKnown = 1 << 9
+
+// slot is where lines have a return address.
+func slot(pc uintptr) int { return int(uint64(pc) * 0x9E3779B97F4A7C15 >> 55) }
+
+// siteKey is a return address in the program, and the operation.
+type siteKey struct {
+	pc uintptr
+	op string
 }
 
 // entry is a call on the timeline, with one of its messages, or another message of a call. Times are ticks.
@@ -161,8 +168,9 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	sites   map[siteKey]int32
-	byLine  map[Site]int32 // by what does not change
-	recent  recent
+	library map[uintptr]bool // return addresses that are the library's
+	byLine  map[Site]int32   // by what does not change
+	lines   lines
 	part    Part   // of its Sites, times are ticks
 	out, in []Flow // by peer
 
@@ -184,7 +192,8 @@ func New(rank, size int, transport string) *Recorder {
 func newRecorder(rank, size int, transport string, ticks bool) *Recorder {
 	host, _ := os.Hostname()
 	r := &Recorder{base: time.Now(), clock: hostClock(), ticks: ticks, sites: map[siteKey]int32{},
-		byLine: map[Site]int32{}, out: make([]Flow, size), in: make([]Flow, size), room: roomOf(size), used: entriesEach}
+		library: map[uintptr]bool{}, byLine: map[Site]int32{}, out: make([]Flow, size), in: make([]Flow, size),
+		room: roomOf(size), used: entriesEach}
 	r.began = r.moment()
 	r.part = Part{Rank: rank, Size: size, Host: host, Transport: transport, Program: filepath.Base(os.Args[0]),
 		Started: time.Now().UnixNano(), Begin: r.began.clock}
@@ -231,13 +240,19 @@ func (r *Recorder) moment() (best pair) {
 // Record records a call, and the messages that it has sent or received.
 func (r *Recorder) Record(c *Call, messages []Message) {
 	var pcs [callersDeep]uintptr
-	chain := callers(&pcs)
-	r.mu.Lock()
-	near := &r.recent[chain>>56]
-	if near.key.chain != chain || near.key.op != c.Op {
-		near.key, near.at = siteKey{chain, c.Op}, r.find(chain, &pcs, c)
+	n := callers(&pcs, &r.lines.pcs)
+	pc, below := pcs[n-1], uintptr(0)
+	if n > 1 {
+		below = pcs[n-2]
 	}
-	s := &r.part.Sites[near.at]
+	r.mu.Lock()
+	near := slot(pc)
+	line := &r.lines.more[near]
+	at := line.at
+	if r.lines.pcs[near] != pc || line.below != below || line.op != c.Op {
+		at = r.find(pcs[:n], c)
+	}
+	s := &r.part.Sites[at]
 	took := max(0, c.End-c.Begin)
 	s.Calls++
 	s.Bytes += c.Bytes
@@ -248,9 +263,12 @@ func (r *Recorder) Record(c *Call, messages []Message) {
 	if r.calls < r.room {
 		event = int32(r.calls)
 		r.calls++
+		// Field by field: Go makes a literal on the stack, in words, and copies it in pairs of words, for which the
+		// processor has to wait until the words are in the cache.
 		e = r.next()
-		*e = entry{begin: c.Begin, end: c.Begin + took, bytes: c.Bytes, context: c.Context, peer: int32(c.Peer),
-			of: near.at, call: true, isCollective: c.Collective, first: int32(c.First)}
+		e.begin, e.end, e.bytes = c.Begin, c.Begin+took, c.Bytes
+		e.context, e.peer, e.of, e.first = c.Context, int32(c.Peer), at, int32(c.First)
+		e.call, e.isCollective = true, c.Collective
 	} else {
 		r.part.Unkept++
 	}
@@ -260,7 +278,7 @@ func (r *Recorder) Record(c *Call, messages []Message) {
 	r.mu.Unlock()
 }
 
-// next returns a new entry.
+// next returns a new entry, all of which is zero.
 func (r *Recorder) next() *entry {
 	if r.used == entriesEach {
 		r.last, r.used = new([entriesEach]entry), 0
@@ -288,36 +306,58 @@ func (r *Recorder) message(m *Message, event int32, e *entry) {
 	r.moved++
 	if e.moves || e.peer != int32(m.Peer) || e.bytes != m.Bytes || e.context != m.Context {
 		e = r.next()
-		*e = entry{bytes: m.Bytes, context: m.Context, peer: int32(m.Peer), of: event}
+		e.bytes, e.context, e.peer, e.of = m.Bytes, m.Context, int32(m.Peer), event
 	}
 	e.moves, e.way, e.tag = true, m.Way, int32(m.Tag)
 }
 
-// find returns the site of a call that is not among the recent ones.
-func (r *Recorder) find(chain uint64, pcs *[callersDeep]uintptr, c *Call) int32 {
-	key := siteKey{chain, c.Op}
-	at, known := r.sites[key]
-	if !known {
-		at = r.add(*pcs, c)
-		r.sites[key] = at
+// find returns the site of a call whose line is not known by the end of its chain.
+func (r *Recorder) find(pcs []uintptr, c *Call) int32 {
+	below := uintptr(0)
+	var last runtime.Frame
+	for _, pc := range pcs {
+		if !r.library[pc] {
+			key := siteKey{pc, c.Op}
+			at, found := r.sites[key]
+			if !found {
+				f, ours := frameAt(pc)
+				if ours {
+					r.library[pc] = true
+					below, last = pc, f
+					continue
+				}
+				at = r.add(f, c)
+				r.sites[key] = at
+			}
+			i := slot(pc)
+			line := &r.lines.more[i]
+			line.below, line.op, line.at = below, c.Op, at
+			r.lines.pcs[i] = pc
+			return at
+		}
+		below = pc
 	}
-	return at
+	if last.PC == 0 {
+		last, _ = frameAt(below)
+	}
+	return r.add(last, c) // the library is deeper than callersDeep
 }
 
-// add finds the line of the program that has made a call, and returns its site.
-func (r *Recorder) add(pcs [callersDeep]uintptr, c *Call) int32 {
-	s := Site{Op: c.Op, Kind: c.Kind}
-	n := 0
-	for n < len(pcs) && pcs[n] != 0 {
-		n++
-	}
-	frames := runtime.CallersFrames(pcs[:n])
-	for f, more := frames.Next(); n > 0; f, more = frames.Next() {
-		s.Func, s.File, s.Line = f.Function, f.File, f.Line
-		if !more || !ofLibrary(f.Function, f.File) {
-			break
+// frameAt returns the innermost function of the program at a return address; ours: only the library has functions
+// there, of which it returns one.
+func frameAt(pc uintptr) (f runtime.Frame, ours bool) {
+	frames := runtime.CallersFrames([]uintptr{pc, 0}) // with a 0 behind it, also functions that pc's is inlined in
+	for more := true; more; {
+		if f, more = frames.Next(); !ofLibrary(f.Function, f.File) {
+			return f, false
 		}
 	}
+	return f, true
+}
+
+// add returns the site of calls at a line of the program.
+func (r *Recorder) add(f runtime.Frame, c *Call) int32 {
+	s := Site{Op: c.Op, Kind: c.Kind, Func: f.Function, File: f.File, Line: f.Line}
 	at, known := r.byLine[s]
 	if !known {
 		at = int32(len(r.part.Sites))

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -150,6 +151,54 @@ func TestTimelineIsBounded(t *testing.T) {
 	}
 }
 
+// calls calls a function of the library, or one of the program that calls it.
+//
+//go:noinline
+func calls(record func(*Call, []Message), c *Call) { record(c, nil) }
+
+// A call counts for its own line and operation, also where one line calls the library by a function value, and other
+// functions of the program by another one.
+func TestLinesOfCalls(t *testing.T) {
+	r := newRecorder(0, 2, "", false)
+	send, recv := &Call{Op: "Send"}, &Call{Op: "Recv"}
+	for range 3 {
+		calls(r.Record, send)
+		calls(func(c *Call, m []Message) { r.Record(c, m) }, send)
+		calls(r.Record, recv)
+		r.Record(send, nil)
+	}
+	got := map[string]int64{}
+	for _, s := range r.Part().Sites {
+		got[s.Op+" in "+s.Func[strings.LastIndex(s.Func, "/"):]] += s.Calls
+	}
+	want := map[string]int64{"Send in /report.calls": 3, "Send in /report.TestLinesOfCalls.func1": 3,
+		"Recv in /report.calls": 3, "Send in /report.TestLinesOfCalls": 3}
+	if !maps.Equal(got, want) {
+		t.Errorf("the calls are %v, want %v", got, want)
+	}
+}
+
+// descend makes a call at the end of each way through its two lines.
+func descend(r *Recorder, c *Call, depth int) {
+	if depth == 0 {
+		r.Record(c, nil)
+		return
+	}
+	descend(r, c, depth-1)
+	descend(r, c, depth-1)
+}
+
+// What a recorder keeps of the lines of a program grows with the lines, and not with the ways to them.
+func TestWaysToALine(t *testing.T) {
+	r := newRecorder(0, 2, "", false)
+	const depth = 12
+	descend(r, &Call{Op: "Send"}, depth)
+	if kept := len(r.sites) + len(r.library); kept > callersDeep || len(r.part.Sites) != 1 ||
+		r.part.Sites[0].Calls != 1<<depth {
+		t.Errorf("%d addresses are kept, and %+v", kept, r.part.Sites)
+	}
+}
+
 // BenchmarkRecord is what a call costs more with a report, but for the hooks: on the timeline, and later.
 func BenchmarkRecord(b *testing.B) {
 	for _, kept := range []bool{true, false} {
@@ -158,6 +207,8 @@ func BenchmarkRecord(b *testing.B) {
 			if !kept {
 				r.room = 0
 			}
+			moved := []Message{{Way: Sent, Peer: 1, Tag: 7, Bytes: 8}}
+			c := Call{Op: "Send", Kind: "send", Bytes: 8, Peer: 1}
 			b.ReportAllocs()
 			for b.Loop() {
 				if kept && r.calls == r.room {
@@ -165,9 +216,9 @@ func BenchmarkRecord(b *testing.B) {
 					r = New(0, 2, "")
 					b.StartTimer()
 				}
-				c := Call{Op: "Send", Kind: "send", Begin: r.Ticks(), Bytes: 8, Peer: 1}
+				c.Begin = r.Ticks()
 				c.End = r.Ticks()
-				r.Record(&c, []Message{{Way: Sent, Peer: 1, Tag: 7, Bytes: 8}})
+				r.Record(&c, moved)
 			}
 		})
 	}

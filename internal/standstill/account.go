@@ -19,6 +19,9 @@ type Names func(context uint32) (name string, calls uint32)
 
 // Account is what the rank of a process says of itself: it is all that this process does. dump is a folder for the
 // stacks of its goroutines; "": they are not wanted.
+//
+// The rank stands if each of its goroutines waits in a call on e for another rank of e. A goroutine that waits for a
+// spawned rank sleeps in a call on another engine: then more goroutines sleep than e knows of.
 func Account(e *pml.Engine, rank int, names Names, level waits.Level, dump string) waits.Account {
 	if level == waits.Glance {
 		s := e.Glance()
@@ -63,6 +66,16 @@ func writeDump(folder string, rank int) string {
 // of the process are the rank's.
 func account(s *pml.Snapshot, own int, all []stack, names Names) (a waits.Account) {
 	left := slices.Clone(s.Sleepers)
+	found := make([]*pml.Sleeper, len(all)) // by goroutine; others sleep in calls on other engines
+	for i := range all {
+		if op, _ := all[i].call(); op == "" {
+			continue
+		}
+		if k := slices.IndexFunc(left, func(by pml.Sleeper) bool { return all[i].has(by.IDs) }); k >= 0 {
+			by := left[k]
+			found[i], left = &by, slices.Delete(left, k, k+1)
+		}
+	}
 	var main *stack
 	for i := range all {
 		g := &all[i]
@@ -73,14 +86,13 @@ func account(s *pml.Snapshot, own int, all []stack, names Names) (a waits.Accoun
 		if op == "" || i == 0 && own < 0 {
 			continue
 		}
-		k := slices.IndexFunc(left, func(by pml.Sleeper) bool { return g.has(by.IDs) })
-		if k < 0 && len(left) == 1 && g.asleep() && (own < 0 || i == own) {
-			k = 0
+		by := found[i]
+		if by == nil && len(left) == 1 && g.asleep() && (own < 0 || i == own) {
+			by, left = &left[0], nil
 		}
 		switch {
-		case k >= 0:
-			a.Calls = append(a.Calls, call(op, at, &left[k], names))
-			left = slices.Delete(left, k, k+1)
+		case by != nil:
+			a.Calls = append(a.Calls, call(op, at, by, names))
 		case own < 0 || i == own:
 			a.Calls = append(a.Calls, waits.Call{Op: op, At: at})
 		}

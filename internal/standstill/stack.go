@@ -149,9 +149,13 @@ func (g *stack) waitsInLibrary() bool {
 	if g.runs() {
 		return false
 	}
-	for _, f := range g.frames {
+	for i, f := range g.frames {
 		switch f.function {
-		case library + "/internal/pmi.(*Client).reply", library + "/transport/shm.(*segments).receive":
+		case library + "/internal/pmi.(*Client).reply": // processes that Spawn starts have all the time that they need
+			return !slices.ContainsFunc(g.frames[i:], func(f stackFrame) bool {
+				return f.function == library+"/internal/join.(*Member).Spawn"
+			})
+		case library + "/internal/pmi.(*serverConn).next", library + "/transport/shm.(*segments).receive":
 			return true
 		}
 	}
@@ -180,11 +184,12 @@ var looks = []string{"/internal/eventset.(*Check).look-fm", "/internal/eventset.
 // or make a connection again.
 var idle = []string{
 	"/internal/auth.(*Acceptor).accept", "/internal/auth.(*Acceptor).logNotices",
-	"/internal/join.(*Member).Answer.func1", "/internal/join.(*Member).followDeaths",
-	"/internal/pmi.(*Client).read", "/transport/shm.(*contacts).open.func1", "/transport/shm.(*link).watch",
-	"/transport/tcp.(*Device).watch", "/transport/verbs.(*controlPlane).loop", "/transport/verbs.(*Device).watch.func1",
-	"/transport/verbs.(*Device).watchDevice.func1", "/transport/verbs.(*Device).watchTails", ".watchLauncher",
-	".endAlone",
+	"/internal/bootstrap/rank0.(*Member).watch", "/internal/join.(*Member).Answer.func1",
+	"/internal/join.(*Member).followDeaths", "/internal/join.(*Member).followRoot", "/internal/pmi.(*Client).read",
+	"/internal/pmi.(*serverConn).write", "/transport/shm.(*contacts).open.func1", "/transport/shm.(*link).watch",
+	"/transport/tcp.(*Device).watch", "/transport/verbs.(*controlPlane).loop",
+	"/transport/verbs.(*Device).watch.func1", "/transport/verbs.(*Device).watchDevice.func1",
+	"/transport/verbs.(*Device).watchTails", ".watchLauncher", ".endAlone",
 }
 
 // isLibrarys reports whether it is of a package of the library that no user writes. A test is a user.

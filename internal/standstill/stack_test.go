@@ -3,6 +3,8 @@ package standstill
 import (
 	"strings"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/pml"
 )
 
 // A goroutine that computes, reads, sleeps or makes a connection again can move; one that only hears others cannot.
@@ -41,6 +43,19 @@ func TestWaiting(t *testing.T) {
 			"created by main.main in goroutine 1\n\t/x.go:2", false},
 		{"hears, and has something to do", "goroutine 2 [runnable]:\n" + in + "internal/pmi.(*Client).read(0x1)\n\t/m/c.go:1\n" +
 			"created by " + in + "internal/pmi.(*Client).start\n\t/m/c.go:2", false},
+		{"waits in Finalize", "goroutine 2 [select]:\n" + in + "internal/pmi.(*Client).reply(0x1)\n\t/m/c.go:1\n" +
+			in + "internal/join.(*Member).Leave(0x1)\n\t/m/j.go:1\n" + library + ".Finalize()\n\t/m/init.go:2\n" +
+			"main.main()\n\t/x.go:9", true},
+		{"waits in Spawn for processes", "goroutine 2 [select]:\n" + in +
+			"internal/pmi.(*Client).reply(0x1)\n\t/m/c.go:1\n" + in + "internal/join.(*Member).Spawn(0x1)\n\t/m/s.go:1\n" +
+			library + ".Spawn(0x1)\n\t/m/s.go:2\nmain.main()\n\t/x.go:9", false},
+		{"serves ranks, of which none asks", "goroutine 2 [select]:\nnet.(*pipe).read(0x1)\n\t/net.go:1\n" + in +
+			"internal/pmi.(*serverConn).next(0x1)\n\t/m/s.go:1\n" + in + "internal/pmi.(*serverConn).read(0x1)\n\t/m/s.go:2\n" +
+			in + "internal/pmi.(*Server).ServeConn(0x1)\n\t/m/s.go:3\n" +
+			"created by " + in + "internal/pmi.(*Server).Join\n\t/m/s.go:4", true},
+		{"serves a rank that asks", "goroutine 2 [chan send]:\n" + in +
+			"internal/pmi.(*serverConn).read(0x1)\n\t/m/s.go:2\n" + in + "internal/pmi.(*Server).ServeConn(0x1)\n\t/m/s.go:3\n" +
+			"created by " + in + "internal/pmi.(*Server).Join\n\t/m/s.go:4", false},
 		{"looks now and then", "goroutine 2 [runnable]:\n" + in +
 			"internal/eventset.(*Check).look-fm()\n\t<auto>:1\ncreated by time.goFunc\n\t/t.go:1", true},
 		{"sleeps in a call and has been woken", strings.Replace(sleep, "1 [syscall]", "2 [runnable]", 1), false},
@@ -73,5 +88,28 @@ func TestWaiting(t *testing.T) {
 		"main.main()\n\t/solve.go:9")
 	if op, at := main.call(); op != "Finalize" || at != "solve.go:9" {
 		t.Errorf("it is in %q at %q", op, at)
+	}
+}
+
+// What a goroutine waits for is found by its request. One that sleeps in a call on another engine, for a spawned rank,
+// has no part of it.
+func TestAccountOfTwoEngines(t *testing.T) {
+	sleeps := func(id, request, line string) stack {
+		return parseStack("goroutine " + id + " [syscall]:\n" + library + "/pml.(*waitFor).park(0x1, " + request +
+			")\n\t/m/pml/wait.go:1\n" + library + ".Recv[...](...)\n\t/m/recv.go:1\nmain.main()\n\t/solve.go:" + line)
+	}
+	all := []stack{parseStack("goroutine 9 [running]:\nmain.x()\n\t/x.go:1"), sleeps("1", "0xc1", "7"),
+		sleeps("2", "0xc2", "8")}
+	s := &pml.Snapshot{Asleep: 1, Sleepers: []pml.Sleeper{{IDs: []string{"0xc2"}, Awaited: []pml.Awaited{
+		{What: pml.AwaitsMessage, Rank: 1, Tag: 5}}}}}
+	a := account(s, -1, all, func(uint32) (string, uint32) { return "world", 0 })
+	if len(a.Calls) != 2 || a.Calls[0].At != "solve.go:7" || len(a.Calls[0].Waits) != 0 || a.Calls[1].At != "solve.go:8" ||
+		len(a.Calls[1].Waits) != 1 || a.Calls[1].Waits[0].Tag != 5 {
+		t.Errorf("the account is %+v", a.Calls)
+	}
+	s.Sleepers[0].IDs = nil // the runtime prints no argument that is in a register and not kept
+	if a = account(s, -1, all[:2], func(uint32) (string, uint32) { return "world", 0 }); len(a.Calls) != 1 ||
+		len(a.Calls[0].Waits) != 1 {
+		t.Errorf("of one goroutine the account is %+v", a.Calls)
 	}
 }

@@ -267,7 +267,8 @@ var errorsKept = &analysis.Analyzer{
 // buffers: a buffer is not used while an operation has it.
 var buffers = &analysis.Analyzer{
 	Name: "mpibuffer",
-	Doc:  "report uses of a buffer between the start of an operation and its Wait",
+	Doc: "report uses of a buffer between the start of an operation and its Wait, and receives into a loop's copy of an " +
+		"array",
 	Run: func(pass *analysis.Pass) (any, error) {
 		eachBlock(pass, func(list []ast.Stmt) {
 			for i, s := range list {
@@ -276,8 +277,60 @@ var buffers = &analysis.Analyzer{
 				}
 			}
 		})
+		for _, file := range pass.Files {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if loop, ok := n.(*ast.RangeStmt); ok {
+					intoCopy(pass, loop)
+				}
+				return true
+			})
+		}
 		return nil, nil
 	},
+}
+
+// intoCopy reports receives into the variable of a loop over arrays, which has a copy of the element, unless something
+// else uses the copy.
+func intoCopy(pass *analysis.Pass, loop *ast.RangeStmt) {
+	id, ok := loop.Value.(*ast.Ident)
+	if !ok || loop.Tok != token.DEFINE || isBlank(id) {
+		return
+	}
+	v := pass.TypesInfo.Defs[id]
+	if v == nil {
+		return
+	}
+	if _, ok := v.Type().Underlying().(*types.Array); !ok {
+		return
+	}
+	var receives []*ast.CallExpr
+	buffers, used := map[*ast.Ident]bool{}, false
+	ast.Inspect(loop.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			f := callee(pass.TypesInfo, n)
+			if f == nil || f.Name() != "Recv" && f.Name() != "Irecv" || len(n.Args) < 2 {
+				break
+			}
+			s, ok := ast.Unparen(n.Args[1]).(*ast.SliceExpr)
+			if !ok {
+				break
+			}
+			if x, ok := ast.Unparen(s.X).(*ast.Ident); ok && pass.TypesInfo.Uses[x] == v {
+				receives = append(receives, n)
+				buffers[x] = true
+			}
+		case *ast.Ident:
+			used = used || pass.TypesInfo.Uses[n] == v && !buffers[n]
+		}
+		return true
+	})
+	for _, r := range receives {
+		if !used {
+			pass.Reportf(r.Pos(), "%s receives into %s, a copy of the element that the loop drops: use the element by its index",
+				called(callee(pass.TypesInfo, r)), v.Name())
+		}
+	}
 }
 
 // pending is an operation that has been started.

@@ -154,3 +154,17 @@ func parts(c *mpi.Comm, buf []int, n int) error {
 	}
 	return s.Wait()
 }
+
+// Copies receives into the copies that loops make of arrays.
+func Copies(c *mpi.Comm, rows [][4]float64) error {
+	for i, row := range rows {
+		if _, err := mpi.Recv(c, row[:], 0, i); err != nil { // want "mpi.Recv receives into row, a copy of the element"
+			return err
+		}
+	}
+	var s mpi.Set
+	for i, row := range rows {
+		s.Add(mpi.Irecv(c, row[1:3], 0, i)) // want "mpi.Irecv receives into row, a copy of the element"
+	}
+	return s.Wait()
+}
