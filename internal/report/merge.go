@@ -99,6 +99,10 @@ func Merge(parts []*Part) (*Merged, error) {
 		for i, e := range p.Events {
 			p.Events[i].Begin, p.Events[i].End = p.at(e.Begin), p.at(e.End)
 		}
+	}
+	all := m.deliveries()
+	m.settle(all)
+	for rank, p := range parts {
 		begin, end := p.at(p.Begin), p.at(p.End)
 		if rank == 0 {
 			m.begin, m.end = begin, end
@@ -106,7 +110,7 @@ func Merge(parts []*Part) (*Merged, error) {
 		m.begin, m.end = min(m.begin, begin), max(m.end, end)
 	}
 	m.waits = newWaits(parts)
-	m.match()
+	m.match(all)
 	m.collectives()
 	m.sumRanks()
 	m.sumSites()

@@ -76,9 +76,15 @@ func (w *waits) add(waiting, late moment, why string) {
 	}
 }
 
-// match finds the receive of each send. Messages from one rank to another one with one tag come in the order in which
+// delivery is a message whose calls are both on the timeline.
+type delivery struct {
+	from, to moment
+	Message
+}
+
+// deliveries finds the receive of each send. Messages from one rank to another one with one tag come in the order in which
 // they were sent.
-func (m *Merged) match() {
+func (m *Merged) deliveries() (all []delivery) {
 	type stream struct {
 		context       uint32
 		from, to, tag int
@@ -104,16 +110,63 @@ func (m *Merged) match() {
 			}
 			s := sends[k][0]
 			sends[k] = sends[k][1:]
-			from, to := m.moment(t.Peer, s.Event), m.moment(rank, t.Event)
-			if to.End < from.Begin {
-				m.Report.Timeline.Strange++ // requests of one tag that were completed in another order
-				continue
+			all = append(all, delivery{m.moment(t.Peer, s.Event), m.moment(rank, t.Event), t.Message})
+		}
+	}
+	return all
+}
+
+// settle moves the clocks of hosts so that no message is received before it is sent. Two clocks are compared by a
+// message in each direction, and on a busy host one of these may take milliseconds longer than the other. Where no
+// clocks fit, they stay as they are.
+func (m *Merged) settle(all []delivery) {
+	type clock struct{ offset, drift int64 } // of a host: its ranks have the same
+	of := func(rank int) clock { return clock{m.parts[rank].Offset, m.parts[rank].Drift} }
+	early := map[[2]clock]int64{} // of two clocks: by how much a receive has ended before its send began
+	for _, p := range all {
+		k := [2]clock{of(p.from.rank), of(p.to.rank)}
+		gap := p.from.Begin - p.to.End
+		if most, known := early[k]; !known || gap > most {
+			early[k] = gap
+		}
+	}
+	moved := map[clock]int64{}
+	for fits, rounds := false, 0; !fits; rounds++ {
+		if rounds > len(m.parts) {
+			return
+		}
+		fits = true
+		for k, gap := range early {
+			if still := gap + moved[k[0]] - moved[k[1]]; still > 0 {
+				moved[k[1]] += still
+				fits = false
 			}
-			m.arrows = append(m.arrows, arrow{t.Peer, rank, t.Tag, t.Bytes, from.Begin, to.End})
-			m.waits.add(to, from, lateSender)
-			if p.Sites[to.Site].Kind == "recv" && from.End >= to.Begin { // the send has not left the message behind
-				m.waits.add(from, to, lateReceiver)
-			}
+		}
+	}
+	first := moved[of(0)]
+	for rank, p := range m.parts {
+		by := moved[of(rank)] - first
+		p.Offset, p.Drift = p.Offset+by, p.Drift+by
+		for i := range p.Events {
+			p.Events[i].Begin += by
+			p.Events[i].End += by
+		}
+	}
+}
+
+// match makes the arrows of messages, and finds who has waited for them.
+func (m *Merged) match(all []delivery) {
+	for _, p := range all {
+		from, to := p.from, p.to
+		if to.End < from.Begin {
+			m.Report.Timeline.Strange++ // requests of one tag that were completed in another order
+			continue
+		}
+		m.arrows = append(m.arrows, arrow{from.rank, to.rank, p.Tag, p.Bytes, from.Begin, to.End})
+		m.waits.add(to, from, lateSender)
+		recv := m.parts[to.rank].Sites[to.Site].Kind == "recv"
+		if recv && from.End >= to.Begin { // the send has not left the message behind
+			m.waits.add(from, to, lateReceiver)
 		}
 	}
 }
