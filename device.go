@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"slices"
@@ -142,6 +143,19 @@ func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) err
 		way = coll.Nonblocking
 	}
 	return c.mistaken(way, err)
+}
+
+// Unable implements door.Mpi.
+func (deviceDoor) Unable(comm any, op string, err error) any {
+	c := comm.(*Comm).withoutHooks()
+	if c.valid(op) != nil || c.group.Setup.Check {
+		return nil
+	}
+	ctx := c.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return &Comm{commState: c.commState, ctx: &coll.Unable{Context: ctx, Why: err}}
 }
 
 // MovesHostOnly implements door.Mpi.

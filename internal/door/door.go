@@ -71,6 +71,10 @@ type Mpi interface {
 	// Mistaken returns err, the error of a collective call that package gpu does not make because of this rank's buffers,
 	// or what is wrong with comm. The other ranks hear of it before if calls are compared.
 	Mistaken(comm any, op string, nonblocking bool, err error) error
+	// Unable returns the *mpi.Comm with which a rank makes a collective call on comm for which its device has failed with
+	// err. The call fails with err here, and at ranks that need this one's elements. nil: Mistaken is to be called, since
+	// calls are compared or comm cannot be used.
+	Unable(comm any, op string, err error) any
 	// MovesHostOnly reports whether the messages of a comm, or a message, go over a library that matches them by itself.
 	// The methods that take a buffer then start nothing that can succeed, unless the buffer has no bytes.
 	MovesHostOnly(commOrMessage any) bool
