@@ -78,7 +78,7 @@ func Sendrecv[S, R any](c *mpi.Comm, send Slice[S], dest, stag int, recv Slice[R
 		return mpi.Status{}, refused(bad, op.String(), c, source, rtag)
 	}
 	if door.Through().MovesHostOnly(c) {
-		return exchangeWhole(c, send, dest, stag, recv, source, rtag)
+		return exchangeWhole(c, send, from, dest, stag, recv, source, rtag)
 	}
 	s, r, err := door.Through().Exchange(c, reflect.TypeFor[S](), reflect.TypeFor[R](), from, dest, stag, to, source, rtag)
 	var st mpi.Status

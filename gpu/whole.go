@@ -12,21 +12,33 @@ import (
 
 // sendWhole is send of a buffer with bytes. The buffer may be written again when it returns.
 func sendWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, dest, tag int) (*mpi.Request, error) {
+	through, err := fetchWhole(c, op, b, dest, tag)
+	if err != nil {
+		return nil, err
+	}
+	return startWhole[T](c, op, through, s.n, dest, tag)
+}
+
+// fetchWhole copies a message that is to be sent to pinned memory.
+func fetchWhole(c *mpi.Comm, op door.Op, b accel.Buffer, dest, tag int) (stage, error) {
 	through, bad := take(b.Driver, b.Len)
 	if bad != nil {
-		return nil, refused(bad, op.String(), c, dest, tag)
+		return stage{}, refused(bad, op.String(), c, dest, tag)
 	}
+	if err := fetch(b, through.mem[:b.Len]); err != nil {
+		through.giveBack()
+		return stage{}, refused(driverError("", err), op.String(), c, dest, tag)
+	}
+	return through, nil
+}
+
+// startWhole sends n elements of pinned memory, and gives it back.
+func startWhole[T any](c *mpi.Comm, op door.Op, through stage, n, dest, tag int) (*mpi.Request, error) {
 	start := mpi.Isend[T]
 	if op == door.Ssend || op == door.Issend {
 		start = mpi.Issend[T]
 	}
-	var r *mpi.Request
-	err := fetch(b, through.mem[:b.Len])
-	if err != nil {
-		err = refused(driverError("", err), op.String(), c, dest, tag)
-	} else {
-		r, err = start(c, elementsOf[T](through.mem, s.n), dest, tag)
-	}
+	r, err := start(c, elementsOf[T](through.mem, n), dest, tag)
 	if err != nil {
 		through.giveBack()
 		return nil, named(err, op.String())
@@ -142,16 +154,26 @@ func landed[T any](behind *streamMark, s Slice[T], b accel.Buffer, through stage
 	return named(err, op.String())
 }
 
-// exchangeWhole is Sendrecv with such messages. The receive is posted first, so that a rank that sends to itself finds
-// it.
-func exchangeWhole[S, R any](c *mpi.Comm, out Slice[S], dest, stag int, in Slice[R], source, rtag int) (
-	mpi.Status, error,
-) {
-	r, err := recv(c, door.Sendrecv, in, source, rtag)
+// exchangeWhole is Sendrecv with such messages. What is sent is fetched first: where that fails no message has begun.
+// The receive is posted before the send, so that a rank that sends to itself finds it.
+func exchangeWhole[S, R any](c *mpi.Comm, out Slice[S], from accel.Buffer, dest, stag int, in Slice[R], source,
+	rtag int) (mpi.Status, error) {
+	const op = door.Sendrecv
+	start := func() (*mpi.Request, error) { return send(c, op, out, dest, stag) }
+	var through stage
+	if from.Len > 0 && dest != mpi.ProcNull {
+		var err error
+		if through, err = fetchWhole(c, op, from, dest, stag); err != nil {
+			return mpi.Status{}, err
+		}
+		start = func() (*mpi.Request, error) { return startWhole[S](c, op, through, out.n, dest, stag) }
+	}
+	r, err := recv(c, op, in, source, rtag)
 	if err != nil {
+		through.giveBack()
 		return mpi.Status{}, err
 	}
-	s, err := send(c, door.Sendrecv, out, dest, stag)
+	s, err := start()
 	if err != nil {
 		r.Cancel()
 	}

@@ -62,7 +62,8 @@ type Mpi interface {
 	Send(comm any, op Op, t reflect.Type, b accel.Buffer, dest, tag int) (request any, err error)
 	// Recv starts to receive into b, or makes a persistent request for that.
 	Recv(comm any, op Op, t reflect.Type, b accel.Buffer, source, tag int) (request any, err error)
-	// Exchange starts a Sendrecv: a request to send and one to receive, which the caller completes both.
+	// Exchange starts a Sendrecv: a request to send and one to receive, which the caller completes both. One is nil where
+	// the other has failed before a message has begun.
 	Exchange(comm any, t, u reflect.Type, send accel.Buffer, dest, stag int, recv accel.Buffer, source, rtag int) (
 		sent, received any, err error)
 	// Mrecv starts to receive into b the message that a matched probe has taken.
