@@ -38,6 +38,21 @@ func modeOf(op door.Op) pml.Mode {
 // Type implements door.Mpi.
 func (deviceDoor) Type(t reflect.Type) error { return fixedTypeOf(t) }
 
+// Layout implements door.Mpi.
+func (deviceDoor) Layout(layout any, t reflect.Type, bytes int64, write bool, visit func(at, n int64)) error {
+	l := layout.(Layout)
+	if err := checkLayoutOf("", t, bytes, l, write); err != nil {
+		return err
+	}
+	l.is.Runs(func(at, size, count, stride int64) bool {
+		for i := range count {
+			visit(at+i*stride, size)
+		}
+		return true
+	})
+	return nil
+}
+
 // Send implements door.Mpi.
 func (d deviceDoor) Send(comm any, op door.Op, t reflect.Type, b accel.Buffer, dest, tag int) (any, error) {
 	c, code := comm.(*Comm), deviceOps[op]|onDevice

@@ -12,7 +12,7 @@ import (
 
 // sendWhole is send of a buffer with bytes. The buffer may be written again when it returns.
 func sendWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, dest, tag int) (*mpi.Request, error) {
-	through, err := fetchWhole(c, op, b, dest, tag)
+	through, err := fetchWhole(c, op, b, contiguous(b), dest, tag)
 	if err != nil {
 		return nil, err
 	}
@@ -20,12 +20,16 @@ func sendWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, dest,
 }
 
 // fetchWhole copies a message that is to be sent to pinned memory.
-func fetchWhole(c *mpi.Comm, op door.Op, b accel.Buffer, dest, tag int) (stage, error) {
-	through, bad := take(b.Driver, b.Len)
+func fetchWhole(c *mpi.Comm, op door.Op, b accel.Buffer, parts shape, dest, tag int) (stage, error) {
+	through, bad := take(b.Driver, parts.size())
 	if bad != nil {
 		return stage{}, refused(bad, op.String(), c, dest, tag)
 	}
-	if err := fetch(b, through.mem[:b.Len]); err != nil {
+	err := ready(b)
+	if err == nil {
+		err = parts.copies(b, through.mem[:parts.size()], false)
+	}
+	if err != nil {
 		through.giveBack()
 		return stage{}, refused(driverError("", err), op.String(), c, dest, tag)
 	}
@@ -50,10 +54,10 @@ func startWhole[T any](c *mpi.Comm, op door.Op, through stage, n, dest, tag int)
 	return r, nil
 }
 
-// recvWhole starts a receive by start, into memory of the host, from where the message is copied to b.
-func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*mpi.Request, error),
+// recvWhole starts a receive by start, into memory of the host, from where the message is copied to parts of b.
+func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, parts shape, start func(mem []byte) (*mpi.Request, error),
 	wrong func(*mpi.Error) error) (*mpi.Request, error) {
-	through, bad := take(b.Driver, b.Len)
+	through, bad := take(b.Driver, parts.size())
 	if bad != nil {
 		return nil, wrong(bad)
 	}
@@ -62,7 +66,7 @@ func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*
 		through.giveBack()
 		return nil, wrong(driverError("", err))
 	}
-	r, err := start(elementsOf[T](through.mem, s.n))
+	r, err := start(through.mem[:parts.size()])
 	if err != nil {
 		behind.drop()
 		through.giveBack()
@@ -71,7 +75,7 @@ func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*
 	s.of.results.Add(1)
 	door.Through().Collect(r, func(n int64, err error) error {
 		defer through.giveBack()
-		return landed(&behind, s, b, through, n, err, op, wrong)
+		return landed(&behind, s, b, parts, through, n, err, op, wrong)
 	})
 	return r, nil
 }
@@ -136,16 +140,20 @@ func recvInitWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, s
 			return nil
 		},
 		End: func(n int64, err error) error {
-			return landed(&behind, s, b, through, n, err, op, wrong)
+			return landed(&behind, s, b, contiguous(b), through, n, err, op, wrong)
 		}})
 	return r, nil
 }
 
-// landed copies n bytes that have been received into the memory of the host to the device. err is the receive's.
-func landed[T any](behind *streamMark, s Slice[T], b accel.Buffer, through stage, n int64, err error, op door.Op,
-	wrong func(*mpi.Error) error) error {
-	if n = min(n, b.Len); n > 0 {
-		if failed := store(behind, b.Part(0, n), through.mem[:n]); failed != nil && err == nil {
+// landed copies n bytes that have been received into the memory of the host to parts of b. err is the receive's.
+func landed[T any](behind *streamMark, s Slice[T], b accel.Buffer, parts shape, through stage, n int64, err error,
+	op door.Op, wrong func(*mpi.Error) error) error {
+	if n = min(n, parts.size()); n > 0 {
+		failed := behind.pass()
+		if failed == nil {
+			failed = parts.copies(b, through.mem[:n], true)
+		}
+		if failed != nil && err == nil {
 			err = wrong(driverError("", failed))
 		}
 	}
@@ -163,7 +171,7 @@ func exchangeWhole[S, R any](c *mpi.Comm, out Slice[S], from accel.Buffer, dest,
 	var through stage
 	if from.Len > 0 && dest != mpi.ProcNull {
 		var err error
-		if through, err = fetchWhole(c, op, from, dest, stag); err != nil {
+		if through, err = fetchWhole(c, op, from, contiguous(from), dest, stag); err != nil {
 			return mpi.Status{}, err
 		}
 		start = func() (*mpi.Request, error) { return startWhole[S](c, op, through, out.n, dest, stag) }

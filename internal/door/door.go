@@ -23,11 +23,15 @@ const (
 	Sendrecv
 	Mrecv
 	Imrecv
+	SendLayout
+	IsendLayout
+	RecvLayout
+	IrecvLayout
 )
 
 func (o Op) String() string {
 	return "gpu." + [...]string{"Send", "Ssend", "Isend", "Issend", "SendInit", "SsendInit", "Recv", "Irecv", "RecvInit",
-		"Sendrecv", "Mrecv", "Imrecv"}[o]
+		"Sendrecv", "Mrecv", "Imrecv", "SendLayout", "IsendLayout", "RecvLayout", "IrecvLayout"}[o]
 }
 
 // WinSpec is what a rank has in a window over device memory.
@@ -58,6 +62,9 @@ type Kept struct {
 type Mpi interface {
 	// Type reports why elements of type t cannot be sent.
 	Type(t reflect.Type) error
+	// Layout calls visit with the runs of bytes that an mpi.Layout names in so many bytes of elements of type t, in the
+	// order of a message. Where they are written none is named twice. The error is a *mpi.Error.
+	Layout(layout any, t reflect.Type, bytes int64, write bool, visit func(at, n int64)) error
 	// Send starts to send b, or makes a persistent request for that.
 	Send(comm any, op Op, t reflect.Type, b accel.Buffer, dest, tag int) (request any, err error)
 	// Recv starts to receive into b, or makes a persistent request for that.
