@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"slices"
@@ -36,6 +37,21 @@ func modeOf(op door.Op) pml.Mode {
 
 // Type implements door.Mpi.
 func (deviceDoor) Type(t reflect.Type) error { return fixedTypeOf(t) }
+
+// Layout implements door.Mpi.
+func (deviceDoor) Layout(layout any, t reflect.Type, bytes int64, write bool, visit func(at, n int64)) error {
+	l := layout.(Layout)
+	if err := checkLayoutOf("", t, bytes, l, write); err != nil {
+		return err
+	}
+	l.is.Runs(func(at, size, count, stride int64) bool {
+		for i := range count {
+			visit(at+i*stride, size)
+		}
+		return true
+	})
+	return nil
+}
 
 // Send implements door.Mpi.
 func (d deviceDoor) Send(comm any, op door.Op, t reflect.Type, b accel.Buffer, dest, tag int) (any, error) {
@@ -77,25 +93,67 @@ func (d deviceDoor) Recv(comm any, op door.Op, t reflect.Type, b accel.Buffer, s
 	return c.request(code, source, tag, c.recvDevice(b, source, tag)), nil
 }
 
-// Exchange implements door.Mpi. The receive is posted first, so that a rank that sends to itself finds it.
-func (d deviceDoor) Exchange(comm any, t, u reflect.Type, send accel.Buffer, dest, stag int, recv accel.Buffer,
+// Exchange implements door.Mpi. First comes what a device may fail at before a message begins: then none has begun, and
+// the other rank has heard nothing. Later the receive goes on also where the send has failed: the other rank has heard
+// of it, and its own message may be on its way. The receive is posted first, so that a rank that sends to itself finds
+// it.
+func (deviceDoor) Exchange(comm any, t, u reflect.Type, send accel.Buffer, dest, stag int, recv accel.Buffer,
 	source, rtag int,
 ) (sent, received any, err error) {
-	c, code := comm.(*Comm), opSendrecv|onDevice
-	if err := c.withoutHooks().checkDeviceSend(code, t, dest, stag); err != nil {
+	c := comm.(*Comm)
+	plain := c.withoutHooks()
+	if err := plain.checkDeviceSend(opSendrecv|onDevice, t, dest, stag); err != nil {
 		return nil, nil, err
 	}
-	if received, err = d.Recv(c, door.Sendrecv, u, recv, source, rtag); err != nil {
+	if err := plain.checkDeviceRecv(opSendrecv|onDevice, u, source, rtag); err != nil {
 		return nil, nil, err
 	}
-	// The arguments are right. A communicator that another goroutine frees meanwhile ends the receive too.
-	if sent, err = d.Send(c, door.Sendrecv, t, send, dest, stag); err != nil {
-		return nil, received, err
+	out, in := plain.readyDevice(send, dest), plain.readyDevice(recv, source)
+	switch { // one that has failed ends at once, and the other one does not begin
+	case out.Err != nil:
+		in.Drop()
+	case in.Err != nil:
+		out.Drop()
 	}
-	if sent.(*Request).withoutHooks().request.DeviceFailed() { // the other rank may wait for it before it sends
-		err = received.(*Request).withoutHooks().request.Cancel()
+	if out.Err == nil {
+		received = c.exchanges(CallRecv, source, rtag, recv, func(c *Comm) *pml.Request {
+			return in.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source), int32(rtag))
+		})
 	}
-	return sent, received, err
+	if in.Err == nil || out.Err != nil {
+		sent = c.exchanges(CallSend, dest, stag, send, func(c *Comm) *pml.Request {
+			return out.Isend(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(stag), pml.Standard)
+		})
+	}
+	return sent, received, nil
+}
+
+// exchanges starts one of the messages of a Sendrecv.
+func (c *Comm) exchanges(kind CallKind, peer, tag int, b accel.Buffer, start func(c *Comm) *pml.Request) any {
+	const code = opSendrecv | onDevice
+	begin := func(c *Comm) (any, error) {
+		if peer == ProcNull {
+			return c.nullRequest(code, tag), nil
+		}
+		return c.request(code, peer, tag, start(c)), nil
+	}
+	if c.hook() == nil {
+		r, _ := begin(c)
+		return r
+	}
+	r, _ := startsDevice(c, code, kind, peer, tag, b, begin)
+	return r
+}
+
+// readyDevice prepares a message in b, from or to a rank or ProcNull.
+func (c *Comm) readyDevice(b accel.Buffer, peer int) pml.Ready {
+	if peer == ProcNull {
+		b.Len = 0
+	}
+	if b.Len > 0 {
+		engines.uses(c.group.Engine)
+	}
+	return c.group.Engine.ReadyDevice(b)
 }
 
 // Mrecv implements door.Mpi.
@@ -142,6 +200,19 @@ func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) err
 		way = coll.Nonblocking
 	}
 	return c.mistaken(way, err)
+}
+
+// Unable implements door.Mpi.
+func (deviceDoor) Unable(comm any, op string, err error) any {
+	c := comm.(*Comm).withoutHooks()
+	if c.valid(op) != nil || c.group.Setup.Check {
+		return nil
+	}
+	ctx := c.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return &Comm{commState: c.commState, ctx: &coll.Unable{Context: ctx, Why: err}}
 }
 
 // MovesHostOnly implements door.Mpi.

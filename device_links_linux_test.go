@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/shm"
@@ -21,9 +22,7 @@ import (
 // pinned memory, and with a host at either end.
 func TestDeviceMemoryOverLinks(t *testing.T) {
 	for name, open := range map[string]func(rank int) (transport.Device, error){
-		"shm": func(rank int) (transport.Device, error) {
-			return shm.New(shm.Options{Rank: rank, Size: 2, Local: 2, Job: "test", Secret: testSecret})
-		},
+		"shm": openShared,
 		"tcp": func(rank int) (transport.Device, error) {
 			return tcp.New(tcp.Options{Rank: rank, Size: 2, Job: "test", Secret: testSecret, PeerTimeout: time.Minute})
 		},
@@ -31,14 +30,7 @@ func TestDeviceMemoryOverLinks(t *testing.T) {
 		for _, notShared := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, not shared %v", name, notShared), func(t *testing.T) {
 				machine := acceltest.New(acceltest.Options{NotShared: notShared, Delay: 50 * time.Microsecond})
-				d := &linkedDevices{t: t}
-				for rank := range d.e {
-					d.p[rank] = machine.Process()
-					var err error
-					d.e[rank], err = pml.New(pml.Config{Rank: rank, Size: 2, Net: ok(open(rank)), UnexpectedMax: 1 << 20,
-						Lookup: func(_ context.Context, peer int) ([]byte, error) { return d.e[peer].Address(), nil }})
-					must(err)
-				}
+				d := newLinkedDevices(t, machine, open)
 				for i, size := range []int64{1, 33, 8192, 64<<10 - 1, 64<<10 + 1, 2<<20 - 1, 2 << 20, 6<<20 + 7} {
 					for kind := range 3 {
 						d.message(i, size, kind)
@@ -56,12 +48,73 @@ func TestDeviceMemoryOverLinks(t *testing.T) {
 	}
 }
 
+// A copy that ends while its rank falls asleep, as soon as the driver has been asked to ring, wakes the rank.
+func TestDeviceRingsWhileRankFallsAsleep(t *testing.T) {
+	proc.PanicAfter(t, time.Minute)
+	d := newLinkedDevices(t, acceltest.New(acceltest.Options{}), openShared)
+	const size = 100_000
+	early := &ringsEarly{Process: d.p[1]}
+	for i := range int32(5) {
+		from, to := d.buffer(0, size), d.buffer(1, size)
+		to.Driver = early
+		received := make(chan error)
+		r := d.e[1].IrecvDevice(nil, 0, 0, i, to)
+		go func() { _, err := r.Wait(); received <- err }()
+		time.Sleep(5 * time.Millisecond) // in which the rank falls asleep
+		d.p[1].Copies(0).Hold()
+		s := d.e[0].IsendDevice(nil, 0, 1, i, from, pml.Standard)
+		must(<-received)
+		_, err := s.Wait()
+		must(err)
+	}
+	if d.end(); early.asked == 0 {
+		t.Error("the rank has not slept")
+	}
+}
+
+// ringsEarly is a driver that is slow to return from Notify: what was to be waited for has ended, and the bell has been
+// heard. The copies are held until then.
+type ringsEarly struct {
+	*acceltest.Process
+	asked int
+}
+
+func (d *ringsEarly) Notify(device, fd int) error {
+	d.asked++
+	if err := d.Process.Notify(device, fd); err != nil {
+		return err
+	}
+	d.Copies(device).Release()
+	d.Copies(device).Sync()
+	time.Sleep(20 * time.Millisecond) // in which the bell's goroutine takes the ring
+	return nil
+}
+
 // linkedDevices are two ranks with a device each.
 type linkedDevices struct {
 	t    *testing.T
 	e    [2]*pml.Engine
 	p    [2]*acceltest.Process
 	kept [2][]accel.Memory
+}
+
+// openShared opens shared memory.
+func openShared(rank int) (transport.Device, error) {
+	return shm.New(shm.Options{Rank: rank, Size: 2, Local: 2, Job: "test", Secret: testSecret})
+}
+
+// newLinkedDevices makes ranks of a machine, with processes of their own.
+func newLinkedDevices(t *testing.T, machine *acceltest.Machine, open func(rank int) (transport.Device, error),
+) *linkedDevices {
+	d := &linkedDevices{t: t}
+	for rank := range d.e {
+		d.p[rank] = machine.Process()
+		var err error
+		d.e[rank], err = pml.New(pml.Config{Rank: rank, Size: 2, Net: ok(open(rank)), UnexpectedMax: 1 << 20,
+			Lookup: func(_ context.Context, peer int) ([]byte, error) { return d.e[peer].Address(), nil }})
+		must(err)
+	}
+	return d
 }
 
 func (d *linkedDevices) buffer(rank int, n int64) accel.Buffer {

@@ -10,7 +10,6 @@ import (
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/door"
-	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/window"
 )
@@ -57,7 +56,7 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 	}
 	spec := window.Spec{Kind: kind, Count: int64(s.Count), Elem: int(s.Type.Size()), Update: updater[struct{}]{},
 		Accel: &window.Accel{Mem: s.Mem, Quiesce: s.Quiesce, Release: release}}
-	heard := make([]byte, c.Size()*len(s.Tell))
+	tell := &tellAll{size: c.Size(), each: len(s.Tell), heard: s.Tell}
 	like := fmt.Sprint("device ", s.Type, spec.Elem)
 	made, err := c.create(plan{kind: kind, args: []byte(like), bad: bad,
 		members: func() *ranks.Set { return c.group.Members() },
@@ -69,8 +68,8 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 				}
 			}()
 			// This comes first: a rank that cannot use its device has the others wait in no call.
-			if err := Allgather(newComm(made.commState, nil), s.Tell, heard); err != nil {
-				return &agree.Veto{Class: classOf(err), Text: err.Error(), Cause: err}
+			if _, no = m.Round(0, nil, nil, tell); no != nil {
+				return no
 			}
 			made.win, no = window.Make(m, &made.group, spec)
 			return no
@@ -82,15 +81,36 @@ func (deviceDoor) WinCreate(comm any, s door.WinSpec, wrong error) (win any, tol
 		engines.uses(c.group.Engine)
 	}
 	state := &winState[struct{}]{comm: made, win: made.win, pairs: sync.Pool{New: func() any { return new([4]struct{}) }}}
-	return &deviceWin{winState: state, ctx: c.ctx}, heard, nil
+	return &deviceWin{winState: state, ctx: c.ctx}, tell.heard, nil
 }
 
-// classOf is the class of an error of this package.
-func classOf(err error) error {
-	if e, ok := err.(*Error); ok {
-		return e.Class
-	}
-	return mpierr.ClassOf(err)
+// tellAll is the payload of a round in which each rank tells all others as many bytes as they tell it.
+type tellAll struct {
+	size, each int    // ranks, and bytes of each
+	heard      []byte // of this rank and those that it speaks for, and at last of all
+}
+
+// Take implements agree.Payload.
+func (t *tellAll) Take(child int, d *agree.Decoder) *agree.Veto {
+	b := d.Bytes()
+	d.Bad = d.Bad || len(b) != t.each*min(child&-child, t.size-child)
+	t.heard = append(t.heard[:len(t.heard):len(t.heard)], b...)
+	return nil
+}
+
+// Up implements agree.Payload.
+func (t *tellAll) Up() []byte { return agree.AppendBytes(nil, t.heard) }
+
+// Decide implements agree.Payload.
+func (t *tellAll) Decide() *agree.Veto { return nil }
+
+// Down implements agree.Payload.
+func (t *tellAll) Down(int) []byte { return t.Up() }
+
+// ReadVerdict implements agree.Payload.
+func (t *tellAll) ReadVerdict(d *agree.Decoder) {
+	t.heard = d.Bytes()
+	d.Bad = d.Bad || len(t.heard) != t.each*t.size
 }
 
 // WinCheck implements door.Mpi.

@@ -2,14 +2,18 @@ package mpi
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/gorun-mpi/mpi/accel"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/door"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/rma"
 )
@@ -126,4 +130,57 @@ func TestDeviceWindowRefused(t *testing.T) {
 		}
 		must(Barrier(w))
 	})
+}
+
+// A revocation ends the call that makes a window where a rank waits for what another one tells, and that has left the
+// call.
+func TestRevokeEndsDeviceWinCreate(t *testing.T) {
+	t.Setenv("GORUN_COLL_CHECK", "0") // it would end the wait, and so would a rank that returns
+	m := acceltest.New(acceltest.Options{})
+	d := m.Process()
+	var others sync.WaitGroup
+	others.Add(2)
+	overLoop(t)(3, func(w *Comm) {
+		c := ok(w.Dup())
+		if w.Rank() == 1 {
+			_, err := c.create(plan{kind: agree.MakeWinCreate, args: []byte(fmt.Sprint("device ", reflect.TypeFor[int32](), 4)),
+				members: func() *ranks.Set { return c.group.Members() },
+				after: func(*agree.Exchange, *Comm) *agree.Veto {
+					must(c.Revoke())
+					return &agree.Veto{Class: ErrPeerFailed, Text: "this rank leaves the call"}
+				}})
+			check(outlived(err), "the error is %v", err)
+			others.Wait()
+			must(c.Free())
+			return
+		}
+		defer others.Done()
+		mem := ok(d.Alloc(0, 4096))
+		released := make(chan struct{})
+		_, _, err := deviceDoor{}.WinCreate(c, door.WinSpec{Type: reflect.TypeFor[int32](), Count: 1024,
+			Mem: accel.Buffer{Driver: d, Memory: mem, Addr: mem.Base, Len: 4096}, Tell: []byte{byte(w.Rank())},
+			Release: func() { close(released) }}, nil)
+		check(outlived(err), "the error is %v", err)
+		<-released
+		must(d.Free(mem))
+		must(c.Free())
+	})
+	if left := m.Left(); left != "" {
+		t.Error(left)
+	}
+}
+
+// What ranks tell each other in the call that makes a window has the length that all tell.
+func TestHostileTellAll(t *testing.T) {
+	for n, good := range map[int]bool{0: false, 3: false, 4: true, 5: false} { // rank 2 of 4 speaks for two ranks
+		take, verdict := &tellAll{size: 4, each: 2, heard: []byte{1, 2, 3, 4}}, &tellAll{size: 2, each: 2}
+		d := agree.Decoder{B: agree.AppendBytes(nil, make([]byte, n))}
+		if take.Take(2, &d); d.Over() != good {
+			t.Errorf("%d bytes of two ranks are taken: %v", n, !good)
+		}
+		d = agree.Decoder{B: agree.AppendBytes(nil, make([]byte, n))}
+		if verdict.ReadVerdict(&d); d.Over() != good {
+			t.Errorf("%d bytes of all ranks are taken: %v", n, !good)
+		}
+	}
 }

@@ -260,9 +260,13 @@ func checkRecvLayout[T any](c *Comm, op string, base []T, l Layout, source, tag 
 
 // checkLayout reports whether l, in base, can be read, or written to.
 func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
-	t := reflect.TypeFor[T]()
+	return checkLayoutOf(op, reflect.TypeFor[T](), int64(len(bytesOf(base))), l, write)
+}
+
+// checkLayoutOf is checkLayout in so many bytes of elements of type t.
+func checkLayoutOf(op string, t reflect.Type, bytes int64, l Layout, write bool) *Error {
 	has := contentsOf(t)
-	err := holdsNumbers[T]()
+	err := holdsNumbersOf(t)
 	if err == nil {
 		err = l.Err()
 	}
@@ -275,7 +279,7 @@ func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
 	if err != nil {
 		return mpierr.New(op, ErrType, "%w", err)
 	}
-	if err := l.is.Fits(int64(len(bytesOf(base))), 0); err != nil {
+	if err := l.is.Fits(bytes, 0); err != nil {
 		return mpierr.New(op, ErrCount, "%w", err)
 	}
 	if has.pointers {

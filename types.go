@@ -122,11 +122,13 @@ func (n kindSet) String() string {
 }
 
 // holdsNumbers reports why nothing of a T can be sent: it is pointers alone.
-func holdsNumbers[T any]() error {
-	if c := contentsOf(reflect.TypeFor[T]()); !c.pointers || c.numbers != 0 {
+func holdsNumbers[T any]() error { return holdsNumbersOf(reflect.TypeFor[T]()) }
+
+func holdsNumbersOf(t reflect.Type) error {
+	if c := contentsOf(t); !c.pointers || c.numbers != 0 {
 		return nil
 	}
-	return fixedType[T]()
+	return fixedTypeOf(t)
 }
 
 // pointerWithin is the path of a part of t that has no fixed size and lies in its bytes from lo up to hi; "": there is

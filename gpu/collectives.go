@@ -25,7 +25,7 @@ func Bcast[T any](c *mpi.Comm, buf Slice[T], root int) error {
 	if err != nil {
 		return err
 	}
-	return k.end(mpi.Bcast(c, k.recv, root))
+	return k.end(mpi.Bcast(k.comm, k.recv, root))
 }
 
 // Ibcast starts a Bcast.
@@ -34,7 +34,7 @@ func Ibcast[T any](c *mpi.Comm, buf Slice[T], root int) (*mpi.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.started(mpi.Ibcast(c, k.recv, root))
+	return k.started(mpi.Ibcast(k.comm, k.recv, root))
 }
 
 // Gather is mpi.Gather.
@@ -43,7 +43,7 @@ func Gather[T any](c *mpi.Comm, send, recv Slice[T], root int) error {
 	if err != nil {
 		return err
 	}
-	return k.end(mpi.Gather(c, k.send, k.recv, root))
+	return k.end(mpi.Gather(k.comm, k.send, k.recv, root))
 }
 
 // Igather starts a Gather.
@@ -52,7 +52,7 @@ func Igather[T any](c *mpi.Comm, send, recv Slice[T], root int) (*mpi.Request, e
 	if err != nil {
 		return nil, err
 	}
-	return k.started(mpi.Igather(c, k.send, k.recv, root))
+	return k.started(mpi.Igather(k.comm, k.send, k.recv, root))
 }
 
 // Scatter is mpi.Scatter.
@@ -61,7 +61,7 @@ func Scatter[T any](c *mpi.Comm, send, recv Slice[T], root int) error {
 	if err != nil {
 		return err
 	}
-	return k.end(mpi.Scatter(c, k.send, k.recv, root))
+	return k.end(mpi.Scatter(k.comm, k.send, k.recv, root))
 }
 
 // Iscatter starts a Scatter.
@@ -70,7 +70,7 @@ func Iscatter[T any](c *mpi.Comm, send, recv Slice[T], root int) (*mpi.Request, 
 	if err != nil {
 		return nil, err
 	}
-	return k.started(mpi.Iscatter(c, k.send, k.recv, root))
+	return k.started(mpi.Iscatter(k.comm, k.send, k.recv, root))
 }
 
 // scattered is the root's send, which other ranks do not use.
@@ -87,7 +87,7 @@ func Allgather[T any](c *mpi.Comm, send, recv Slice[T]) error {
 	if err != nil {
 		return err
 	}
-	return k.end(mpi.Allgather(c, k.send, k.recv))
+	return k.end(mpi.Allgather(k.comm, k.send, k.recv))
 }
 
 // Iallgather starts an Allgather.
@@ -96,7 +96,7 @@ func Iallgather[T any](c *mpi.Comm, send, recv Slice[T]) (*mpi.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.started(mpi.Iallgather(c, k.send, k.recv))
+	return k.started(mpi.Iallgather(k.comm, k.send, k.recv))
 }
 
 // Alltoall is mpi.Alltoall.
@@ -105,7 +105,7 @@ func Alltoall[T any](c *mpi.Comm, send, recv Slice[T]) error {
 	if err != nil {
 		return err
 	}
-	return k.end(mpi.Alltoall(c, k.send, k.recv))
+	return k.end(mpi.Alltoall(k.comm, k.send, k.recv))
 }
 
 // Ialltoall starts an Alltoall.
@@ -114,7 +114,7 @@ func Ialltoall[T any](c *mpi.Comm, send, recv Slice[T]) (*mpi.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.started(mpi.Ialltoall(c, k.send, k.recv))
+	return k.started(mpi.Ialltoall(k.comm, k.send, k.recv))
 }
 
 // Reduce is mpi.Reduce.
@@ -123,7 +123,7 @@ func Reduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], root int, opt
 	if err != nil {
 		return err
 	}
-	return k.end(mpi.Reduce(c, k.send, k.recv, op, root, options...))
+	return k.end(mpi.Reduce(k.comm, k.send, k.recv, op, root, options...))
 }
 
 // Ireduce starts a Reduce.
@@ -134,7 +134,7 @@ func Ireduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], root int, op
 	if err != nil {
 		return nil, err
 	}
-	return k.started(mpi.Ireduce(c, k.send, k.recv, op, root, options...))
+	return k.started(mpi.Ireduce(k.comm, k.send, k.recv, op, root, options...))
 }
 
 // Allreduce is mpi.Allreduce.
@@ -143,7 +143,7 @@ func Allreduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ..
 	if err != nil {
 		return err
 	}
-	return k.end(mpi.Allreduce(c, k.send, k.recv, op, options...))
+	return k.end(mpi.Allreduce(k.comm, k.send, k.recv, op, options...))
 }
 
 // Iallreduce starts an Allreduce.
@@ -154,7 +154,7 @@ func Iallreduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options .
 	if err != nil {
 		return nil, err
 	}
-	return k.started(mpi.Iallreduce(c, k.send, k.recv, op, options...))
+	return k.started(mpi.Iallreduce(k.comm, k.send, k.recv, op, options...))
 }
 
 // ReduceScatterBlock is mpi.ReduceScatterBlock.
@@ -163,7 +163,7 @@ func ReduceScatterBlock[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], o
 	if err != nil {
 		return err
 	}
-	return k.end(mpi.ReduceScatterBlock(c, k.send, k.recv, op, options...))
+	return k.end(mpi.ReduceScatterBlock(k.comm, k.send, k.recv, op, options...))
 }
 
 // IreduceScatterBlock starts a ReduceScatterBlock.
@@ -174,7 +174,7 @@ func IreduceScatterBlock[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], 
 	if err != nil {
 		return nil, err
 	}
-	return k.started(mpi.IreduceScatterBlock(c, k.send, k.recv, op, options...))
+	return k.started(mpi.IreduceScatterBlock(k.comm, k.send, k.recv, op, options...))
 }
 
 // use is what a call does with recv at this rank.
@@ -237,15 +237,15 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	}
 	from, bad := send.buffer()
 	if bad != nil {
-		return nil, k.notMade(bad)
+		return k.unable(bad, send, recv)
 	}
 	to, bad := recv.buffer()
 	if bad != nil {
-		return nil, k.notMade(bad)
+		return k.unable(bad, send, recv)
 	}
 	sent, received, bad := k.place(from, to)
 	if bad != nil {
-		return nil, k.notMade(bad)
+		return k.unable(bad, send, recv)
 	}
 	if send.of != nil {
 		k.send = elementsOf[T](sent, send.n)
@@ -272,7 +272,7 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	}
 	if err != nil {
 		k.through.giveBack()
-		return nil, k.notMade(driverError(op, err))
+		return k.unable(driverError(op, err), send, recv)
 	}
 	if k.back != nil {
 		k.into = recv.of
@@ -358,6 +358,26 @@ func (k *call[T]) started(r *mpi.Request, err error) (*mpi.Request, error) {
 	}
 	door.Through().Collect(r, func(_ int64, err error) error { return k.end(err) })
 	return r, nil
+}
+
+// unable is notMade of a call for which the device, or pinned memory, has failed. Where the ranks do not compare their
+// calls, those that make this one wait for this rank. So it makes the call too, without its elements, which fails.
+func (k *call[T]) unable(err *mpi.Error, send, recv Slice[T]) (*call[T], error) {
+	if err.Class != mpi.ErrDevice && err.Class != mpi.ErrNoMemory {
+		return nil, k.notMade(err)
+	}
+	c, ok := door.Through().Unable(k.comm, "gpu."+k.op, k.refused(err)).(*mpi.Comm)
+	if !ok {
+		return nil, k.notMade(err)
+	}
+	without := &call[T]{op: k.op, comm: c}
+	if send.of != nil {
+		without.send = make([]T, send.n)
+	}
+	if recv.of != nil {
+		without.recv = make([]T, recv.n)
+	}
+	return without, nil
 }
 
 // notMade is the error of a call that this rank cannot make; other ranks may.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel/acceltest"
+	"github.com/gorun-mpi/mpi/internal/join"
 )
 
 // vector is n numbers whose sum depends on the order of the additions.
@@ -286,6 +287,70 @@ func TestCollectiveCannotPin(t *testing.T) {
 		}
 		free(s)
 	})
+}
+
+// Where calls are not compared, a rank whose device fails makes the call without its elements. The ranks that need them
+// get an error, no rank waits for ever, and all can go on: through a board, and by messages between hosts.
+func TestCollectiveOfUnableRank(t *testing.T) {
+	t.Setenv("GORUN_COLL_CHECK", "0")
+	for _, hosts := range []int{1, 3} {
+		m := newMachine(t, acceltest.Options{})
+		drivers := []*acceltest.Process{m.Process(), m.Process(), m.Process()}
+		useDriver(t, drivers[0])
+		run(t, 3, func(c *mpi.Comm) {
+			r := rank{c, drivers[c.Rank()], 0}
+			for _, n := range []int{6, 60_000} {
+				failInCollectives(r, n)
+			}
+		}, func(o *join.Options) { o.Host = func(rank int) int { return rank % hosts } })
+	}
+}
+
+// failInCollectives has the device of rank 1 fail once in each call with vectors of n elements for each rank.
+func failInCollectives(r rank, n int) {
+	const allNeed, firstNeeds, noneNeeds = 0, 1, 2 // whether a rank needs what rank 1 gives
+	c, me := r.Comm, r.Rank()
+	send, recv, one := of(r, vector(3*n, me)), of(r, vector(3*n, 9)), alloc[float64](r, n)
+	part := send.Slice(0, n)
+	for i, call := range []struct {
+		who int
+		do  func() error
+	}{
+		{allNeed, func() error { return Allreduce(c, send, recv, mpi.Max) }},
+		{allNeed, func() error { return waited(Iallreduce(c, send, recv, mpi.Max)) }},
+		{allNeed, func() error { return Allreduce(c, send, recv, mpi.Max, mpi.Ordered) }},
+		{allNeed, func() error { return Allgather(c, part, recv) }},
+		{allNeed, func() error { return waited(Iallgather(c, part, recv)) }},
+		{allNeed, func() error { return Alltoall(c, send, recv) }},
+		{allNeed, func() error { return waited(Ialltoall(c, send, recv)) }},
+		{allNeed, func() error { return ReduceScatterBlock(c, send, one, mpi.Max) }},
+		{allNeed, func() error { return Bcast(c, recv, 1) }},
+		{allNeed, func() error { return waited(Ibcast(c, recv, 1)) }},
+		{allNeed, func() error { return Scatter(c, send, one, 1) }},
+		{firstNeeds, func() error { return Gather(c, part, recv, 0) }},
+		{firstNeeds, func() error { return waited(Igather(c, part, recv, 0)) }},
+		{firstNeeds, func() error { return Reduce(c, send, recv, mpi.Max, 0) }},
+		{noneNeeds, func() error { return Bcast(c, recv, 0) }}, // it fails when it stores the result
+	} {
+		must(mpi.Barrier(c))
+		if me == 1 {
+			r.d.Fail("Copy", 1)
+		}
+		err := call.do()
+		switch {
+		case me == 1:
+			isError(err, mpi.ErrDevice, "Copy: CUDA_ERROR_UNKNOWN")
+		case err != nil || call.who == allNeed || call.who == firstNeeds && me == 0:
+			check(call.who != noneNeeds, "call %d: %v", i, err)
+			isError(err, mpi.ErrPeerFailed, "could not go on, and its own error says why")
+		}
+		must(call.do())
+	}
+	want := make([]float64, 3*n)
+	must(mpi.Allreduce(c, vector(3*n, me), want, mpi.Max))
+	must(Allreduce(c, send, recv, mpi.Max))
+	same(contents(r, recv), bytesOf(want))
+	free(send, recv, one)
 }
 
 // Wrong arguments are the errors of the call of package mpi, with this package's name.

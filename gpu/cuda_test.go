@@ -212,6 +212,22 @@ func job(w *mpi.Comm) {
 		must(mpi.Barrier(w))
 		free(out, in, sum)
 	}
+	{ // a column of a matrix goes into a column of another
+		const rows, columns = 40, 30
+		column := mpi.Vector(rows, 1, columns, mpi.Of[byte]())
+		out, in := ok(Alloc[byte](device, rows*columns)), ok(Alloc[byte](other, rows*columns))
+		must(out.CopyFrom(message(out.Len(), me)))
+		must(in.CopyFrom(message(in.Len(), 99)))
+		q := ok(IrecvLayout(w, in.Slice(3, in.Len()), column, before, 70))
+		must(SendLayout(w, out.Slice(5, out.Len()), column, next, 70))
+		ok(q.Wait())
+		want, sent := message(in.Len(), 99), message(out.Len(), before)
+		for row := range rows {
+			want[row*columns+3] = sent[row*columns+5]
+		}
+		same(host(in), want)
+		free(out, in)
+	}
 	for round := range 10 { // addresses are used again
 		const size = 100_000
 		s := ok(Alloc[byte](device, size))

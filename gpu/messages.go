@@ -78,7 +78,7 @@ func Sendrecv[S, R any](c *mpi.Comm, send Slice[S], dest, stag int, recv Slice[R
 		return mpi.Status{}, refused(bad, op.String(), c, source, rtag)
 	}
 	if door.Through().MovesHostOnly(c) {
-		return exchangeWhole(c, send, dest, stag, recv, source, rtag)
+		return exchangeWhole(c, send, from, dest, stag, recv, source, rtag)
 	}
 	s, r, err := door.Through().Exchange(c, reflect.TypeFor[S](), reflect.TypeFor[R](), from, dest, stag, to, source, rtag)
 	var st mpi.Status
@@ -119,8 +119,9 @@ func recv[T any](c *mpi.Comm, op door.Op, s Slice[T], source, tag int) (*mpi.Req
 		if op == door.RecvInit {
 			return recvInitWhole(c, op, s, b, source, tag)
 		}
-		return recvWhole(op, s, b, func(host []T) (*mpi.Request, error) { return mpi.Irecv(c, host, source, tag) },
-			func(bad *mpi.Error) error { return refused(bad, op.String(), c, source, tag) })
+		return recvWhole(op, s, b, contiguous(b), func(mem []byte) (*mpi.Request, error) {
+			return mpi.Irecv(c, elementsOf[T](mem, s.n), source, tag)
+		}, func(bad *mpi.Error) error { return refused(bad, op.String(), c, source, tag) })
 	}
 	return request(door.Through().Recv(c, op, reflect.TypeFor[T](), b, source, tag))
 }
@@ -131,8 +132,9 @@ func mrecv[T any](m *mpi.Message, op door.Op, s Slice[T]) (*mpi.Request, error) 
 		return nil, refused(bad, op.String(), nil, mpi.Undefined, mpi.Undefined)
 	}
 	if b.Len > 0 && door.Through().MovesHostOnly(m) {
-		return recvWhole(op, s, b, func(host []T) (*mpi.Request, error) { return mpi.Imrecv(m, host) },
-			func(bad *mpi.Error) error { return refused(bad, op.String(), nil, mpi.Undefined, mpi.Undefined) })
+		return recvWhole(op, s, b, contiguous(b), func(mem []byte) (*mpi.Request, error) {
+			return mpi.Imrecv(m, elementsOf[T](mem, s.n))
+		}, func(bad *mpi.Error) error { return refused(bad, op.String(), nil, mpi.Undefined, mpi.Undefined) })
 	}
 	return request(door.Through().Mrecv(m, op, reflect.TypeFor[T](), b))
 }

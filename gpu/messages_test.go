@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -316,21 +317,89 @@ func TestMessageErrors(t *testing.T) {
 	})
 }
 
-// A Sendrecv whose message cannot begin does not wait for the other rank, which may wait for that message first.
+// A Sendrecv of which a message cannot begin begins none: it does not wait for the other rank, which may wait for that
+// message first, and takes no message of it.
 func TestSendrecvMarkFails(t *testing.T) {
 	alsoWhole(t, 2, func(r rank) {
+		for fails := range 2 {
+			if r.Rank() == 1 {
+				s := of(r, message(5000, 1))
+				ok(mpi.Recv(r.Comm, make([]byte, 1), 0, 7))
+				_, found, err := mpi.Iprobe(r.Comm, 0, 0)
+				must(err)
+				check(!found, "a message has come of a Sendrecv that cannot receive")
+				must(Send(r.Comm, s, 0, 0))
+				free(s)
+				continue
+			}
+			out, in := of(r, message(5000, 0)), alloc[byte](r, 5000)
+			r.d.Fail("Mark", 1)
+			var err error
+			if fails == 0 {
+				_, err = Sendrecv(r.Comm, out.On(0), 1, 0, in, 1, 0)
+			} else {
+				_, err = Sendrecv(r.Comm, out, 1, 0, in.On(0), 1, 0)
+			}
+			isError(err, mpi.ErrDevice, "of On: Mark: CUDA_ERROR_UNKNOWN")
+			must(mpi.Send(r.Comm, []byte{1}, 1, 7))
+			ok(Recv(r.Comm, in, 1, 0))
+			same(contents(r, in), message(5000, 1))
+			free(out, in)
+		}
+	})
+}
+
+// A Sendrecv whose device fails when its message has begun receives what the other rank sends, which has heard of that.
+func TestSendrecvCopyFails(t *testing.T) {
+	m := newMachine(t, acceltest.Options{NotShared: true})
+	drivers := []*acceltest.Process{m.Process(), m.Process()}
+	useDriver(t, drivers[0])
+	heard, waits := make(chan struct{}), make(chan struct{})
+	begun := sync.OnceFunc(func() { close(waits) })
+	hooks := mpi.Hooks{Before: func(k *mpi.Call) {
+		if k.Rank == 0 && k.Kind == mpi.CallWait {
+			begun()
+		}
+	}, After: func(k *mpi.Call) {
+		if k.Rank == 0 && k.Op == "gpu.Sendrecv" && k.Kind == mpi.CallSend {
+			<-heard // when its start is over the send is too
+		}
+	}}
+	run(t, 2, func(c *mpi.Comm) {
+		r := rank{c, drivers[c.Rank()], 0}
 		if r.Rank() == 1 {
-			s := of(r, message(5000, 1))
-			ok(mpi.Recv(r.Comm, make([]byte, 1), 0, 7))
-			must(Send(r.Comm, s, 0, 0))
-			free(s)
+			_, err := mpi.Recv(c, make([]byte, 5000), 0, 0)
+			close(heard)
+			isError(err, mpi.ErrDevice, "at the sender")
+			<-waits
+			must(mpi.Ssend(c, message(5000, 1), 0, 0))
 			return
 		}
 		out, in := of(r, message(5000, 0)), alloc[byte](r, 5000)
-		r.d.Fail("Mark", 1)
-		_, err := Sendrecv(r.Comm, out.On(0), 1, 0, in, 1, 0)
-		isError(err, mpi.ErrDevice, "of On: Mark: CUDA_ERROR_UNKNOWN")
-		must(mpi.Send(r.Comm, []byte{1}, 1, 7))
+		r.d.Fail("Copy", 1)
+		_, err := Sendrecv(c, out, 1, 0, in, 1, 0)
+		isError(err, mpi.ErrDevice, "Copy: CUDA_ERROR_UNKNOWN")
+		same(contents(r, in), message(5000, 1))
+		free(out, in)
+	}, mpi.WithHooks(hooks))
+}
+
+// Where messages go as a whole, a Sendrecv that cannot fetch its message takes none of the other rank, though that has
+// come.
+func TestSendrecvWholeCopyFails(t *testing.T) {
+	w := way{name: "whole", own: true, whole: true, options: acceltest.Options{Devices: 2}}
+	w.test(t, 2, func(r rank) {
+		if r.Rank() == 1 {
+			q := ok(mpi.Isend(r.Comm, message(5000, 1), 0, 0))
+			must(mpi.Send(r.Comm, []byte{1}, 0, 7))
+			ok(q.Wait())
+			return
+		}
+		out, in := of(r, message(5000, 0)), alloc[byte](r, 5000)
+		ok(mpi.Recv(r.Comm, make([]byte, 1), 1, 7))
+		r.d.Fail("CopyEnd", 1)
+		_, err := Sendrecv(r.Comm, out, 1, 0, in, 1, 0)
+		isError(err, mpi.ErrDevice, "mpi: gpu.Sendrecv to rank 1 tag 0")
 		ok(Recv(r.Comm, in, 1, 0))
 		same(contents(r, in), message(5000, 1))
 		free(out, in)

@@ -12,21 +12,37 @@ import (
 
 // sendWhole is send of a buffer with bytes. The buffer may be written again when it returns.
 func sendWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, dest, tag int) (*mpi.Request, error) {
-	through, bad := take(b.Driver, b.Len)
-	if bad != nil {
-		return nil, refused(bad, op.String(), c, dest, tag)
+	through, err := fetchWhole(c, op, b, contiguous(b), dest, tag)
+	if err != nil {
+		return nil, err
 	}
+	return startWhole[T](c, op, through, s.n, dest, tag)
+}
+
+// fetchWhole copies a message that is to be sent to pinned memory.
+func fetchWhole(c *mpi.Comm, op door.Op, b accel.Buffer, parts shape, dest, tag int) (stage, error) {
+	through, bad := take(b.Driver, parts.size())
+	if bad != nil {
+		return stage{}, refused(bad, op.String(), c, dest, tag)
+	}
+	err := ready(b)
+	if err == nil {
+		err = parts.copies(b, through.mem[:parts.size()], false)
+	}
+	if err != nil {
+		through.giveBack()
+		return stage{}, refused(driverError("", err), op.String(), c, dest, tag)
+	}
+	return through, nil
+}
+
+// startWhole sends n elements of pinned memory, and gives it back.
+func startWhole[T any](c *mpi.Comm, op door.Op, through stage, n, dest, tag int) (*mpi.Request, error) {
 	start := mpi.Isend[T]
 	if op == door.Ssend || op == door.Issend {
 		start = mpi.Issend[T]
 	}
-	var r *mpi.Request
-	err := fetch(b, through.mem[:b.Len])
-	if err != nil {
-		err = refused(driverError("", err), op.String(), c, dest, tag)
-	} else {
-		r, err = start(c, elementsOf[T](through.mem, s.n), dest, tag)
-	}
+	r, err := start(c, elementsOf[T](through.mem, n), dest, tag)
 	if err != nil {
 		through.giveBack()
 		return nil, named(err, op.String())
@@ -38,10 +54,10 @@ func sendWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, dest,
 	return r, nil
 }
 
-// recvWhole starts a receive by start, into memory of the host, from where the message is copied to b.
-func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*mpi.Request, error),
+// recvWhole starts a receive by start, into memory of the host, from where the message is copied to parts of b.
+func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, parts shape, start func(mem []byte) (*mpi.Request, error),
 	wrong func(*mpi.Error) error) (*mpi.Request, error) {
-	through, bad := take(b.Driver, b.Len)
+	through, bad := take(b.Driver, parts.size())
 	if bad != nil {
 		return nil, wrong(bad)
 	}
@@ -50,7 +66,7 @@ func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*
 		through.giveBack()
 		return nil, wrong(driverError("", err))
 	}
-	r, err := start(elementsOf[T](through.mem, s.n))
+	r, err := start(through.mem[:parts.size()])
 	if err != nil {
 		behind.drop()
 		through.giveBack()
@@ -59,7 +75,7 @@ func recvWhole[T any](op door.Op, s Slice[T], b accel.Buffer, start func([]T) (*
 	s.of.results.Add(1)
 	door.Through().Collect(r, func(n int64, err error) error {
 		defer through.giveBack()
-		return landed(&behind, s, b, through, n, err, op, wrong)
+		return landed(&behind, s, b, parts, through, n, err, op, wrong)
 	})
 	return r, nil
 }
@@ -124,16 +140,20 @@ func recvInitWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, s
 			return nil
 		},
 		End: func(n int64, err error) error {
-			return landed(&behind, s, b, through, n, err, op, wrong)
+			return landed(&behind, s, b, contiguous(b), through, n, err, op, wrong)
 		}})
 	return r, nil
 }
 
-// landed copies n bytes that have been received into the memory of the host to the device. err is the receive's.
-func landed[T any](behind *streamMark, s Slice[T], b accel.Buffer, through stage, n int64, err error, op door.Op,
-	wrong func(*mpi.Error) error) error {
-	if n = min(n, b.Len); n > 0 {
-		if failed := store(behind, b.Part(0, n), through.mem[:n]); failed != nil && err == nil {
+// landed copies n bytes that have been received into the memory of the host to parts of b. err is the receive's.
+func landed[T any](behind *streamMark, s Slice[T], b accel.Buffer, parts shape, through stage, n int64, err error,
+	op door.Op, wrong func(*mpi.Error) error) error {
+	if n = min(n, parts.size()); n > 0 {
+		failed := behind.pass()
+		if failed == nil {
+			failed = parts.copies(b, through.mem[:n], true)
+		}
+		if failed != nil && err == nil {
 			err = wrong(driverError("", failed))
 		}
 	}
@@ -142,16 +162,26 @@ func landed[T any](behind *streamMark, s Slice[T], b accel.Buffer, through stage
 	return named(err, op.String())
 }
 
-// exchangeWhole is Sendrecv with such messages. The receive is posted first, so that a rank that sends to itself finds
-// it.
-func exchangeWhole[S, R any](c *mpi.Comm, out Slice[S], dest, stag int, in Slice[R], source, rtag int) (
-	mpi.Status, error,
-) {
-	r, err := recv(c, door.Sendrecv, in, source, rtag)
+// exchangeWhole is Sendrecv with such messages. What is sent is fetched first: where that fails no message has begun.
+// The receive is posted before the send, so that a rank that sends to itself finds it.
+func exchangeWhole[S, R any](c *mpi.Comm, out Slice[S], from accel.Buffer, dest, stag int, in Slice[R], source,
+	rtag int) (mpi.Status, error) {
+	const op = door.Sendrecv
+	start := func() (*mpi.Request, error) { return send(c, op, out, dest, stag) }
+	var through stage
+	if from.Len > 0 && dest != mpi.ProcNull {
+		var err error
+		if through, err = fetchWhole(c, op, from, contiguous(from), dest, stag); err != nil {
+			return mpi.Status{}, err
+		}
+		start = func() (*mpi.Request, error) { return startWhole[S](c, op, through, out.n, dest, stag) }
+	}
+	r, err := recv(c, op, in, source, rtag)
 	if err != nil {
+		through.giveBack()
 		return mpi.Status{}, err
 	}
-	s, err := send(c, door.Sendrecv, out, dest, stag)
+	s, err := start()
 	if err != nil {
 		r.Cancel()
 	}

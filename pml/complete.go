@@ -2,7 +2,6 @@ package pml
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/accel"
@@ -364,13 +363,6 @@ func (r *Request) Done() <-chan struct{} {
 		e.exitCall()
 	}
 	return r.done
-}
-
-// DeviceFailed reports whether r has ended because its device, or memory of the host for it, has failed.
-func (r *Request) DeviceFailed() bool {
-	r.e.lock()
-	defer r.e.unlock()
-	return r.state == stDone && (errors.Is(r.err, ErrDevice) || errors.Is(r.err, transport.ErrNoMemory))
 }
 
 // PrepareSend returns a persistent request for a send, which Request.Start starts.

@@ -285,15 +285,21 @@ func (c *copyingDevice) Poll(pkts []transport.Packet) int {
 	return n
 }
 
+// Arm reports whether the rank may sleep. It arms the inner device first. A bell that rings before that ends no sleep: a
+// copy may end, and a stream come to its mark, as soon as the driver has been asked to ring.
 func (c *copyingDevice) Arm(level transport.Level) bool {
+	if !c.inner.Arm(level) {
+		return false
+	}
 	if a := c.accelerators(); len(a.under)+len(a.streams) > 0 {
 		if a.poll() > 0 {
+			c.inner.Disarm()
 			return false
 		}
 		a.notify()
 		a.askLater()
 	}
-	return c.inner.Arm(level)
+	return true
 }
 
 // notify has the bell rung when what is under way has ended. A device that is to ring behind a copy that is under way

@@ -11,7 +11,7 @@ import (
 
 // run makes the call. It returns when no message of it is under way here.
 func (p *Plan) run() error {
-	if p.group.Size == 1 {
+	if p.group.Size == 1 && p.failed == nil {
 		p.failed = p.group.Engine.Closed() // there are no messages that would notice
 	}
 	if refused, alone := p.check(); refused != nil {

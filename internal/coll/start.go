@@ -69,8 +69,25 @@ func (p *Plan) Perform(ctx context.Context) error {
 	return nil
 }
 
+// Unable is the context of a call that this rank cannot make as its caller wants: a device that has the buffers has
+// failed. Other ranks count on the call, so the rank makes it as one that has given up. It fails here with Why, and with
+// an error at the ranks that need the elements of this one. The call changes its buffers, which have the right lengths.
+type Unable struct {
+	context.Context // of the caller, or one that does not end
+	Why             error
+}
+
+// unable returns why the rank cannot make a call with a context; nil: it can.
+func unable(ctx context.Context) error {
+	if u, ok := ctx.(*Unable); ok {
+		return u.Why
+	}
+	return nil
+}
+
 // performDetached makes a call that ctx may end. Then p is not given back.
 func (p *Plan) performDetached(ctx context.Context, turn <-chan struct{}) error {
+	p.failed = unable(ctx)
 	p.useCopies()
 	p.copyIn()
 	err := p.group.RunDetached(ctx, Blocking.Call(p.Operation), func() error { return p.runBlocking(turn) })
@@ -201,6 +218,7 @@ func (p *Plan) Begin() {
 	p.inUse.Store(true)
 	p.group.Background.Begin()
 	if p.ctx != nil {
+		p.failed = unable(p.ctx)
 		p.group.Process.Open.Begin(p, p.way.Call(p.Operation), p.group.Name())
 	}
 }

@@ -266,7 +266,7 @@ func (s signature) String() string {
 
 func gaveUpError(rank string) *mpierr.Error {
 	return mpierr.New("", mpierr.ErrPeerFailed, "%s could not go on, and its own error says why: a rank that it "+
-		"needs has failed, its operator has panicked, or the counts of the ranks do not go together", rank)
+		"needs has failed, or its device, its operator has panicked, or the counts of the ranks do not go together", rank)
 }
 
 // pieces yields the parts of a vector of n bytes that go through slots of so many bytes, each of whole elements. An

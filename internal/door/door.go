@@ -23,11 +23,15 @@ const (
 	Sendrecv
 	Mrecv
 	Imrecv
+	SendLayout
+	IsendLayout
+	RecvLayout
+	IrecvLayout
 )
 
 func (o Op) String() string {
 	return "gpu." + [...]string{"Send", "Ssend", "Isend", "Issend", "SendInit", "SsendInit", "Recv", "Irecv", "RecvInit",
-		"Sendrecv", "Mrecv", "Imrecv"}[o]
+		"Sendrecv", "Mrecv", "Imrecv", "SendLayout", "IsendLayout", "RecvLayout", "IrecvLayout"}[o]
 }
 
 // WinSpec is what a rank has in a window over device memory.
@@ -58,11 +62,15 @@ type Kept struct {
 type Mpi interface {
 	// Type reports why elements of type t cannot be sent.
 	Type(t reflect.Type) error
+	// Layout calls visit with the runs of bytes that an mpi.Layout names in so many bytes of elements of type t, in the
+	// order of a message. Where they are written none is named twice. The error is a *mpi.Error.
+	Layout(layout any, t reflect.Type, bytes int64, write bool, visit func(at, n int64)) error
 	// Send starts to send b, or makes a persistent request for that.
 	Send(comm any, op Op, t reflect.Type, b accel.Buffer, dest, tag int) (request any, err error)
 	// Recv starts to receive into b, or makes a persistent request for that.
 	Recv(comm any, op Op, t reflect.Type, b accel.Buffer, source, tag int) (request any, err error)
-	// Exchange starts a Sendrecv: a request to send and one to receive, which the caller completes both.
+	// Exchange starts a Sendrecv: a request to send and one to receive, which the caller completes both. One is nil where
+	// the other has failed before a message has begun.
 	Exchange(comm any, t, u reflect.Type, send accel.Buffer, dest, stag int, recv accel.Buffer, source, rtag int) (
 		sent, received any, err error)
 	// Mrecv starts to receive into b the message that a matched probe has taken.
@@ -71,6 +79,10 @@ type Mpi interface {
 	// Mistaken returns err, the error of a collective call that package gpu does not make because of this rank's buffers,
 	// or what is wrong with comm. The other ranks hear of it before if calls are compared.
 	Mistaken(comm any, op string, nonblocking bool, err error) error
+	// Unable returns the *mpi.Comm with which a rank makes a collective call on comm for which its device has failed with
+	// err. The call fails with err here, and at ranks that need this one's elements. nil: Mistaken is to be called, since
+	// calls are compared or comm cannot be used.
+	Unable(comm any, op string, err error) any
 	// MovesHostOnly reports whether the messages of a comm, or a message, go over a library that matches them by itself.
 	// The methods that take a buffer then start nothing that can succeed, unless the buffer has no bytes.
 	MovesHostOnly(commOrMessage any) bool

@@ -66,7 +66,8 @@ func New(dev transport.Device) (*Set, error) {
 }
 
 // Through makes Arm and Disarm call dev, which is what the set was made for and more. What is more ends a sleep by
-// Interrupt. The caller holds what guards the device.
+// Interrupt: dev arms what the set was made for before it has anything call Interrupt, which may come too early for a
+// thread that sleeps on a word. The caller holds what guards the device.
 func (s *Set) Through(dev transport.Device) { s.dev = dev }
 
 // Arm makes an arrival end the Park of the thread, or, if level asks for it, of the goroutine. It reports whether the
