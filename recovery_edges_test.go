@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -222,6 +223,59 @@ func TestRevocationIsNoFailureOnABoard(t *testing.T) {
 		same(verdicts.Load(), 2)
 		must(c.Revoke())
 		must(c.Free())
+	})
+}
+
+// breaking is a device whose connection to rank 2 breaks, as this rank sees it.
+type breaking struct {
+	transport.Device
+	now atomic.Bool
+}
+
+// Facts implements transport.Device. All that comes is seen by Poll.
+func (d *breaking) Facts() *transport.Facts {
+	f := *d.Device.Facts()
+	f.Short = nil
+	return &f
+}
+
+func (d *breaking) Poll(pkts []transport.Packet) int {
+	if d.now.CompareAndSwap(true, false) {
+		pkts[0] = transport.Packet{Event: transport.Down, Peer: 2, Err: transport.ErrPeerGone}
+		return 1
+	}
+	return d.Device.Poll(pkts)
+}
+
+// A rank that has heard of a failure leaves out a Fence and frees the window, and its Free meets the Fence of the
+// others, which have heard of nothing. It answers them no more: their next calls end.
+func TestFreeMeetsAFence(t *testing.T) {
+	var device *breaking
+	over(t, loopBeneath, onHosts(func(rank int) int { return rank }), withDevices(func(rank int,
+		d transport.Device) transport.Device {
+		if rank == 1 {
+			device = &breaking{Device: d}
+			return device
+		}
+		return d
+	}), unchecked("GORUN_COLL=barrier:tree"))(4, func(w *Comm) { // in a tree 1 and 2 have nothing to say to each other
+		win := ok(WinAlloc[int64](w, 1))
+		must(win.Fence())
+		if w.Rank() == 1 {
+			device.now.Store(true)
+			_, err := Recv(w, []byte{0}, 2, 9)
+			is(err, ErrPeerFailed)
+			must(win.Free())
+			return
+		}
+		err := win.Fence()
+		if err == nil {
+			err = errors.Join(win.Get(make([]int64, 1), 1, 0), win.Fence())
+		}
+		is(err, ErrRevoked)
+		if err := win.Free(); err != nil {
+			check(outlived(err), "%v", err)
+		}
 	})
 }
 
