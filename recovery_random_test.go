@@ -30,8 +30,10 @@ import (
 // whose collective call fails revokes the communicator, as docs/recovery.md has it, and goes on with the next turn.
 //
 // The model says which results a call may have: the right data; ErrPeerFailed, if a rank that the call may need is
-// dying; ErrRevoked, if a rank has called Revoke on that communicator. It says what must be alike at all ranks that
-// live on: what Agree gives, whom Shrink leaves, and whether a communicator is made.
+// dying; ErrRevoked, if a rank has called Revoke on that communicator. Where both are so either is right: the rank may
+// have heard of the one or the other first. A rank that leaves a call since it has heard of a revocation is not dying,
+// and the others end with ErrRevoked. The model says too what must be alike at all ranks that live on: what Agree
+// gives, whom Shrink leaves, and whether a communicator is made.
 
 const (
 	turns      = 36
@@ -502,7 +504,8 @@ func (l letter) bytes() []byte {
 
 func (r *mortalRank) letter(x *circle, i int) letter {
 	n := len(x.members)
-	return letter{r.dice.IntN(n), r.dice.IntN(n), r.turn*20 + i, r.length(), r.dice.IntN(256), r.dice.IntN(3), r.dice.IntN(6)}
+	return letter{r.dice.IntN(n), r.dice.IntN(n), r.turn*20 + i, r.length(), r.dice.IntN(256), r.dice.IntN(3),
+		r.dice.IntN(6)}
 }
 
 // message is one that its ranks wait for.
@@ -936,7 +939,7 @@ func TestDeathBehindEachPacketOfAWindow(t *testing.T) {
 // Random programs of ranks that die: each call of the others ends as the model allows, they come to one result where
 // they agree, and nothing is left of the engines. GORUN_TEST_SEED repeats one.
 func TestRandomDeaths(t *testing.T) {
-	mpi.WhereRanksDie(t, func(t *testing.T, opt func() mpi.Option) {
+	test := func(t *testing.T, opt func() mpi.Option) {
 		from, programs := uint64(crc32.ChecksumIEEE([]byte(t.Name()))), uint64(400)
 		if testing.Short() {
 			programs = 12
@@ -967,5 +970,7 @@ func TestRandomDeaths(t *testing.T) {
 					from)
 			}
 		}
-	})
+	}
+	mpi.WhereRanksDie(t, test)
+	mpi.WhereRanksDieToo(t, test)
 }

@@ -81,6 +81,14 @@ var (
 	FewNumbers    = fewNumbers
 )
 
+// WhereRanksDieToo runs a test over the transports between processes. The ranks are in one process all the same: the
+// end of one is what its device says when it is closed.
+func WhereRanksDieToo(t *testing.T, test func(t *testing.T, opt func() Option)) {
+	for _, f := range betweenProcesses {
+		t.Run(f.name, func(t *testing.T) { test(t, func() Option { return f.option(t) }) })
+	}
+}
+
 // FailEngine ends the calls of a rank, as its death does.
 func FailEngine(w *Comm) { w.group.Engine.Fail(errors.New("the rank is dying")) }
 
