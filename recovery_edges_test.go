@@ -2,11 +2,14 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/pml"
@@ -103,6 +106,176 @@ func TestRevokeAtOnce(t *testing.T) {
 				must(c.Free())
 			}
 		})
+	})
+}
+
+// hears has a rank hear that c is revoked, and no other rank.
+func hears(c *Comm) {
+	c.group.Engine.Revoke(c.group.Context, agree.ContextsEach, c.opError("", ErrRevoked, "%s", whyRevoked))
+}
+
+// A rank that leaves a collective call since it has heard of a revocation has not failed: the other ranks, which have
+// not heard of it, end with ErrRevoked too.
+func TestRevocationIsNoFailure(t *testing.T) {
+	begun := func(r *Request, err error) func() error {
+		must(err)
+		return func() error { return second(r.Wait()) }
+	}
+	calls := []func(c *Comm) (wait func() error){
+		func(c *Comm) func() error { return begun(Ibarrier(c)) },
+		func(c *Comm) func() error { return begun(Ialltoall(c, []byte{1, 2, 3}, make([]byte, 3))) },
+		func(c *Comm) func() error {
+			r := ok(AllreduceInit(c, []int{1}, []int{0}, Sum))
+			must(r.Start())
+			return func() error {
+				_, err := r.Wait()
+				must(r.Free())
+				return err
+			}
+		},
+	}
+	everywhere(t, func(t *testing.T, run runner) {
+		run(3, func(w *Comm) {
+			for _, call := range calls {
+				c := ok(w.Dup())
+				if w.Rank() == 1 {
+					hears(c) // the call has looked already whether it is revoked
+				}
+				wait := call(c)
+				must(Barrier(w)) // all are in the call
+				if w.Rank() == 1 {
+					is(wait(), ErrRevoked)
+					sendSignal(w, 0)
+					sendSignal(w, 2)
+					must(c.Revoke())
+				} else {
+					awaitSignal(w, 1) // what rank 1 has sent before is here
+					is(wait(), ErrRevoked)
+				}
+				must(c.Free())
+			}
+		}, unchecked())
+	})
+}
+
+// swallowing is a device that loses what it is told to.
+type swallowing struct {
+	transport.Device
+	loses func(peer int, h *wire.Header) bool
+}
+
+// Facts implements transport.Device. Every link is made by Connect.
+func (d *swallowing) Facts() *transport.Facts {
+	f := *d.Device.Facts()
+	f.ConnectNow = nil
+	return &f
+}
+
+func (d *swallowing) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	l, err := d.Device.Connect(ctx, peer, address)
+	if err != nil {
+		return l, err
+	}
+	return &swallowingLink{l, d, peer}, nil
+}
+
+type swallowingLink struct {
+	transport.Link
+	d    *swallowing
+	peer int
+}
+
+func (l *swallowingLink) TrySend(h *wire.Header, payload []byte) bool {
+	return l.d.loses(l.peer, h) || l.Link.TrySend(h, payload)
+}
+
+// So it is where the rank hears of the revocation while it makes a board, and the other ranks have that already.
+func TestRevocationIsNoFailureOnABoard(t *testing.T) {
+	var revoked atomic.Pointer[Comm] // of rank 1
+	var verdicts atomic.Int32
+	over(t, loopBeneath, withDevices(func(rank int, d transport.Device) transport.Device {
+		if rank != 0 {
+			return d
+		}
+		return &swallowing{d, func(peer int, h *wire.Header) bool {
+			c := revoked.Load()
+			if c == nil || peer != 1 || h.Ctx != c.group.Context+agree.CtxCollective {
+				return false
+			}
+			if name, number := coll.CallOf(h.Tag); name != "" || number == 0 {
+				return false
+			}
+			if verdicts.Add(1) < 2 {
+				return false
+			}
+			go hears(c)
+			return true
+		}}
+	}), unchecked())(3, func(w *Comm) {
+		c := ok(w.Dup())
+		if w.Rank() == 1 {
+			revoked.Store(c)
+		}
+		must(Barrier(w))
+		must(Barrier(c))
+		is(Barrier(c), ErrRevoked) // the ranks make the board in it
+		must(Barrier(w))
+		same(verdicts.Load(), 2)
+		must(c.Revoke())
+		must(c.Free())
+	})
+}
+
+// breaking is a device whose connection to rank 2 breaks, as this rank sees it.
+type breaking struct {
+	transport.Device
+	now atomic.Bool
+}
+
+// Facts implements transport.Device. All that comes is seen by Poll.
+func (d *breaking) Facts() *transport.Facts {
+	f := *d.Device.Facts()
+	f.Short = nil
+	return &f
+}
+
+func (d *breaking) Poll(pkts []transport.Packet) int {
+	if d.now.CompareAndSwap(true, false) {
+		pkts[0] = transport.Packet{Event: transport.Down, Peer: 2, Err: transport.ErrPeerGone}
+		return 1
+	}
+	return d.Device.Poll(pkts)
+}
+
+// A rank that has heard of a failure leaves out a Fence and frees the window, and its Free meets the Fence of the
+// others, which have heard of nothing. It answers them no more: their next calls end.
+func TestFreeMeetsAFence(t *testing.T) {
+	var device *breaking
+	over(t, loopBeneath, onHosts(func(rank int) int { return rank }), withDevices(func(rank int,
+		d transport.Device) transport.Device {
+		if rank == 1 {
+			device = &breaking{Device: d}
+			return device
+		}
+		return d
+	}), unchecked("GORUN_COLL=barrier:tree"))(4, func(w *Comm) { // in a tree 1 and 2 have nothing to say to each other
+		win := ok(WinAlloc[int64](w, 1))
+		must(win.Fence())
+		if w.Rank() == 1 {
+			device.now.Store(true)
+			_, err := Recv(w, []byte{0}, 2, 9)
+			is(err, ErrPeerFailed)
+			must(win.Free())
+			return
+		}
+		err := win.Fence()
+		if err == nil {
+			err = errors.Join(win.Get(make([]int64, 1), 1, 0), win.Fence())
+		}
+		is(err, ErrRevoked)
+		if err := win.Free(); err != nil {
+			check(outlived(err), "%v", err)
+		}
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -70,6 +71,50 @@ func whereRanksDie(t *testing.T, test func(t *testing.T, opt func() Option)) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, opt) })
 	}
+}
+
+// What random programs of package mpi_test use (recovery_random_test.go).
+var (
+	Outlive       = outlive
+	WhereRanksDie = whereRanksDie
+	OnTop         = onTop
+	FewNumbers    = fewNumbers
+)
+
+// WhereRanksDieToo runs a test over the transports between processes. The ranks are in one process all the same: the
+// end of one is what its device says when it is closed.
+func WhereRanksDieToo(t *testing.T, test func(t *testing.T, opt func() Option)) {
+	for _, f := range betweenProcesses {
+		t.Run(f.name, func(t *testing.T) { test(t, func() Option { return f.option(t) }) })
+	}
+}
+
+// FailEngine ends the calls of a rank, as its death does.
+func FailEngine(w *Comm) { w.group.Engine.Fail(errors.New("the rank is dying")) }
+
+// EngineGone returns a function that reports whether the engine of a rank has been collected.
+func EngineGone(w *Comm) func() bool {
+	e := weak.Make(w.group.Engine)
+	return func() bool { return e.Value() == nil }
+}
+
+// OpenOperations is how many operations a rank has under way that no goroutine of the library will end.
+func OpenOperations(w *Comm) int {
+	open, _ := w.group.Process.Finish(w.group.Engine.Flush, func() <-chan struct{} { return nil })
+	return open
+}
+
+// NumbersInUse is how many communicators a rank has that are not freed, the world among them.
+func NumbersInUse(w *Comm) (n int) {
+	x := w.group.Numbers
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	for _, l := range x.Taken {
+		if !l.Is() {
+			n++
+		}
+	}
+	return n
 }
 
 // outlived reports whether an error is one that a death or a revocation brings.

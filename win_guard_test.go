@@ -153,6 +153,7 @@ func TestAloneAmongSteps(t *testing.T) {
 func TestDeathInUpdateIsHeardOf(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		var dies transport.Device
+		waits, heard := make(chan struct{}), make(chan struct{})
 		overLoop(t, withDevices(func(rank int, d transport.Device) transport.Device {
 			if rank == 1 {
 				dies = d
@@ -165,13 +166,18 @@ func TestDeathInUpdateIsHeardOf(t *testing.T) {
 				must(win.win.Guard(0).Begin(alone))
 				time.Sleep(10 * time.Millisecond) // rank 0 leads, and so disarms its device
 				sendSignal(w, 0)
+				<-waits
 				time.Sleep(10 * time.Millisecond) // it waits for the memory
 				dies.Close()                      // as a kill does: the engine says nothing
+				<-heard                           // RunLocal tells the other ranks of a rank that returns
 				return
 			}
+			defer close(heard)
 			awaitSignal(w, 1)
-			same(w.group.Engine.Pending(), 0)
+			pending := w.group.Engine.Pending()
+			close(waits)
 			is(win.Accumulate(Sum, make([]int64, 1000), 0, 0), ErrPeerFailed)
+			same(pending, 0)
 		})
 	}
 }

@@ -241,9 +241,15 @@ func (l *linkPath) fetched(r *Request) {
 		u.broken = err // for who receives it
 	case to == nil:
 	case err != nil:
-		l.release(u)
-		l.e.complete(to, err)
+		l.breaks(u, to, err)
 	default:
 		l.deliver(to, u)
 	}
+}
+
+// breaks ends r, which was to get u: that could not be fetched.
+func (l *linkPath) breaks(u *unexpected, r *Request, err error) {
+	l.aside++
+	l.release(u)
+	l.e.complete(r, err)
 }

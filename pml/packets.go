@@ -231,8 +231,7 @@ func (l *linkPath) deliver(r *Request, u *unexpected) {
 		return
 	}
 	if err := u.broken; err != nil {
-		l.release(u)
-		l.e.complete(r, err)
+		l.breaks(u, r, err)
 		return
 	}
 	l.matched(u)

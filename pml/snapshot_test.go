@@ -3,6 +3,8 @@ package pml
 import (
 	"math"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
 )
 
 // Each message that was sent counts as taken once it has come, whatever becomes of it. Where the counts differ, gorun
@@ -76,5 +78,57 @@ func TestEachMessageCountsAsTaken(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// So does a message that is fetched before a receive asks for it, and then for a receive, if that ends meanwhile.
+func TestFetchedEarlyCountsAsTaken(t *testing.T) {
+	const ctx, tag, size = 1, 5, 200
+	for name, ends := range map[string]func(n *testNet){
+		"the communicator is revoked": func(n *testNet) { n.engines[1].Revoke(ctx, 1, errOver) },
+		"the connection breaks": func(n *testNet) {
+			n.sayDown(1, 0)
+			n.sayDown(0, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watchdog(t)
+			n := newTestNet(netOptions{ranks: 2, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: true})
+			defer n.close()
+			n.linkAll()
+			a, b := n.engines[0], n.engines[1]
+			var sends, receives []*Request
+			for announced := false; !announced; { // use up the credit for payloads
+				sends = append(sends, a.Isend(nil, ctx, 1, tag, make([]byte, size), Standard))
+				for _, pkt := range n.wires[[2]int{0, 1}] {
+					announced = announced || pkt.Header.Kind == wire.RTS
+				}
+			}
+			for range 3 * fruitless { // the sender waits for the last one, and the receiver for another message
+				sends[len(sends)-1].Test()
+			}
+			n.deliver(1, math.MaxInt)
+			for range 3 * fruitless {
+				b.Iprobe(ctx, 0, tag+1, false)
+			}
+			for range sends {
+				receives = append(receives, b.Irecv(nil, ctx, 0, tag, make([]byte, size)))
+			}
+			last := receives[len(receives)-1]
+			if len(b.links.fetches) != 1 || last.state == stDone {
+				t.Fatalf("%d messages are being fetched, and the last receive is in state %d", len(b.links.fetches), last.state)
+			}
+			ends(n)
+			for range 20 {
+				n.deliver(1, math.MaxInt)
+				n.deliver(0, math.MaxInt)
+			}
+			if last.state != stDone || last.err == nil {
+				t.Errorf("the last receive is in state %d: %v", last.state, last.err)
+			}
+			if sent, taken := a.Glance().Sent, b.Glance().Taken; sent != taken {
+				t.Errorf("%d messages were sent, and %d are taken", sent, taken)
+			}
+		})
 	}
 }

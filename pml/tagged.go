@@ -668,6 +668,7 @@ func (t *taggedPath) finish() {
 		}
 	}
 	t.begun, t.free = nil, nil
+	t.forget(&t.receives, t.e.closed) // of messages that were taken before the engine failed, and received after that
 }
 
 // failPeer ends what involves p: it is gone.

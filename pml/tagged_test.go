@@ -874,3 +874,41 @@ func TestTaggedDropTakesNothing(t *testing.T) {
 	}
 	checkTagged(t, b)
 }
+
+// A message that a probe has taken before the engine fails can be received afterwards: the request ends with the engine
+// at the latest, also where the device has no room for it.
+func TestTakenBeforeTheEnd(t *testing.T) {
+	engines := newTagged(t, 2, 2, Config{})
+	var taken []*Message
+	for range 10 {
+		if _, err := engines[0].Isend(nil, 1, 1, 5, []byte{1}, Standard).Wait(); err != nil {
+			t.Fatal(err)
+		}
+		m, _, err := engines[1].Probe(nil, 1, 0, 5, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, m)
+	}
+	e := engines[1]
+	e.Fail(errOver)
+	var all []*Request
+	e.lock()
+	for _, m := range taken { // as Imrecv does, while a caller leads that has not looked for room yet
+		r := e.requests.handle()
+		r.prepareRecv(nil, m.ctx, 0, 5, make([]byte, 1))
+		r.state = stActive
+		e.load.outstanding++
+		e.path.take(m.found, r)
+		all = append(all, r)
+	}
+	e.unlock()
+	if err := e.Close(errOver); err != nil {
+		t.Error(err)
+	}
+	for i, r := range all {
+		if r.state != stDone {
+			t.Errorf("receive %d waits for ever", i)
+		}
+	}
+}

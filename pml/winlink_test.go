@@ -401,3 +401,25 @@ func (n *testNet) speaksOf(t *testing.T, rank, peer int, r *Request) {
 		}
 	}
 }
+
+// A window whose context is revoked asks for no requests any more: a caller that waits for anything, or the watcher,
+// would look again and again.
+func TestWindowOfRevokedContext(t *testing.T) {
+	watchdog(t)
+	n := newTestNet(netOptions{ranks: 1, eagerMax: 100, fragMax: 1000, unexpectedMax: 1 << 20})
+	defer n.close()
+	e := n.engines[0]
+	for _, late := range []bool{false, true} { // it is opened before the revocation, or after it
+		e.OpenWindow(1, 1, make([]byte, 10), lender{})
+		e.Revoke(1, 1, errOver)
+		e.lock()
+		for range 3 {
+			e.progress()
+		}
+		if e.load.pending != 0 || e.wait.rounds != 0 || len(e.windows.open) != 0 {
+			t.Errorf("late %t: %d things are to be done, %d windows are open, and %d wait for every arrival", late,
+				e.load.pending, len(e.windows.open), e.wait.rounds)
+		}
+		e.unlock()
+	}
+}

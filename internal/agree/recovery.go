@@ -73,7 +73,7 @@ type party struct {
 // outbox is what is to be done when Recovery.mu is free.
 type outbox struct {
 	letters  []letter
-	suspects []int32 // ranks that others take for dead, and this one does not yet
+	suspects []int32 // ranks that others take for dead, and this one does not yet: a connection shows whether they are
 }
 
 type letter struct {
@@ -251,7 +251,9 @@ func (r *Recovery) settle(p *party) (out outbox) {
 		if p.known.Add(i) {
 			world := int32(p.members.At(i))
 			p.failed = append(p.failed, world)
-			out.suspects = append(out.suspects, world)
+			if !p.machine.Alone() { // else they live, and one that has died is heard of from the launcher
+				out.suspects = append(out.suspects, world)
+			}
 		}
 	}
 	for _, m := range p.machine.Messages() {

@@ -2,9 +2,11 @@ package agree
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/consensus"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // What is read of a frame is what has been written, for communicators of any size.
@@ -38,6 +40,31 @@ func TestFrames(t *testing.T) {
 				t.Errorf("a frame that names rank %d is taken by a communicator of %d", n-1, n-1)
 			}
 		}
+	}
+}
+
+// A rank that hears of a death from another rank connects to the one that is said to be dead. A rank that others take
+// for dead connects to none of them.
+func TestSuspects(t *testing.T) {
+	const n, me = 100, 3
+	for name, c := range map[string]struct {
+		dead consensus.Set
+		want []int32
+	}{
+		"two others": {consensus.Set{1<<7 | 1<<9}, []int32{7, 9}},
+		"this rank":  {consensus.Set{1<<me | 1<<7}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &party{members: ranks.Of(ranks.Strided(0, n, 1)), machine: consensus.New(n, me),
+				changed: make(chan struct{})}
+			r := &Recovery{}
+			p.machine.Begin(consensus.Value{})
+			r.settle(p)
+			p.machine.Hear(1, consensus.Frame{Kind: consensus.Ask, Number: 1, Dead: c.dead})
+			if got := r.settle(p).suspects; !slices.Equal(got, c.want) {
+				t.Errorf("it connects to %v, want %v", got, c.want)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package coll
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -121,7 +122,9 @@ func (p *Plan) runQueued(turn <-chan struct{}) error {
 	}
 	if s.err != nil && (ways != 0 || s.able == 0) {
 		defer s.leave()
-		if s.able == 0 { // others may have agreed on no board, or on other ways, and make their calls by messages
+		// Others may have agreed on no board, or on other ways, and make their calls by messages. If this rank has heard
+		// of a revocation, all hear of that.
+		if s.able == 0 && !errors.Is(s.err, mpierr.ErrRevoked) {
 			p.failed = s.err
 			if p.giveUp(p.algorithm); p.roomy != p.algorithm {
 				p.giveUp(p.roomy) // others may have the board
@@ -196,7 +199,11 @@ func (s *boardState) setUp(g *Group, tag int32) error {
 	}
 	if no.Class != mpierr.ErrGroup { // else all have heard that it cannot be made now
 		// All ranks have failed here, or this one has joined and others have the board: these it tells.
-		if s.err = m.FailedIn("", no); t.on != nil {
+		switch s.err = m.FailedIn("", no); {
+		case t.on == nil:
+		case no.Class == mpierr.ErrRevoked: // this rank lives
+			t.on.Refuse(g.Rank, no.Append(nil), s.err)
+		default:
 			t.on.Give(g.Rank, s.err)
 		}
 	}

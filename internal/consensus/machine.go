@@ -86,6 +86,9 @@ func (m *Machine) Decided() (number uint32, v Value) { return m.last, m.decided 
 // Dead returns the ranks that are dead, as this rank knows. It is valid until the next call.
 func (m *Machine) Dead() Set { return m.dead }
 
+// Alone reports whether this rank goes on alone: Dead has all others, whether they live or not.
+func (m *Machine) Alone() bool { return m.alone }
+
 // Messages returns the messages to send, which the machine forgets.
 func (m *Machine) Messages() []Message {
 	out := m.out

@@ -141,8 +141,8 @@ func (d *Device) Link(peer int) transport.Link {
 // connect returns when there is a connection, made by either side. Where this process has no descriptor for one it
 // waits for that too, and where it cannot reach the peer, for the peer's own connection.
 func (s *session) connect(ctx context.Context) error {
-	pause := crossingRetry
-	for start := time.Now(); ; {
+	for start, next := time.Now(), callSoon; ; {
+		pause := crossingRetry
 		up, own, err := s.begin()
 		if err != nil {
 			return err
@@ -160,7 +160,7 @@ func (s *session) connect(ctx context.Context) error {
 			if err = s.callAfter(ctx, err, start); err != nil {
 				return err
 			}
-			pause = min(2*pause, callAgain)
+			pause, next = next, min(2*next, callAgain)
 		}
 		select { // the peer's own connection is on its way, or it must look first at what it has got
 		case <-up:
@@ -179,9 +179,11 @@ func (s *session) connect(ctx context.Context) error {
 const (
 	// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
 	crossingRetry = 100 * time.Millisecond
-	// callFirst is how long a dial is given before the peer is called to dial as well, and callAgain the longest pause
-	// before the next dial and the next call of a rank that reaches no address of the peer.
+	// callFirst is how long a dial is given before the peer is called to dial as well. callSoon is the first pause before
+	// the next dial and the next call of a rank that reaches no address of the peer, and callAgain the longest one: a
+	// peer that has been killed refuses at once, and its launcher may hear of the end a moment later than this rank.
 	callFirst = time.Second
+	callSoon  = 5 * time.Millisecond
 	callAgain = time.Second
 )
 
