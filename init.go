@@ -93,7 +93,7 @@ func Init(opts ...Option) (*Comm, error) {
 	process.world = worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
 	process.self.Store(process.world.self)
 	process.member.Store(m)
-	parent, err := meetParents(m)
+	met, err := meetParents(m)
 	if err != nil {
 		process.world = nil
 		process.member.Store(nil)
@@ -103,7 +103,7 @@ func Init(opts ...Option) (*Comm, error) {
 	names := process.world.group.Numbers.Describe
 	m.Answer(func(level int, dump string) []byte {
 		a := standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump)
-		a.Stands = a.Stands && process.bridges.list() == nil // else a spawned rank may have it go on
+		a.Stands = a.Stands && len(process.bridges.list()) == 0 // else a spawned rank may have it go on
 		return a.Encode()
 	})
 	if lost := m.Lost(); lost != nil {
@@ -114,10 +114,13 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	world, report := observed(process.world, o)
 	process.report, process.hooks = report, world.hook()
-	if h := process.hooks; h != nil && parent != nil {
-		parent = h.stand(parent)
+	if h := process.hooks; h != nil {
+		met = h.stand(met)
 	}
-	process.parent.Store(parent)
+	if met != nil && !met.IsInter() { // this rank has the place of one that has died
+		return met, nil
+	}
+	process.parent.Store(met)
 	return world, nil
 }
 
@@ -169,7 +172,8 @@ func Finalize() error {
 }
 
 func finalize() error {
-	first := membership{process.member.Load(), process.world}
+	first := membership{member: process.member.Load(), world: process.world}
+	process.bridges.keep()
 	all := func() []membership { return append([]membership{first}, process.bridges.list()...) }
 	// What goes on without a caller in one world may need a rank that is in Finalize, and waits in another one.
 	allAtEnd := func() {

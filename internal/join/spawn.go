@@ -24,6 +24,9 @@ type Port struct {
 	Parents int // how many there are
 	Root    int // the root's place among them
 	Size    int // of the world
+	// Places are where the ranks that are spawned stand in a communicator of the world's size, in ascending order: of
+	// ranks that have died. The parents fill the other places in their order. nil: they take no places.
+	Places []int
 
 	name    string
 	key     []byte
@@ -144,6 +147,11 @@ func (m *Member) Spawn(p *Port, command string, args []string, dir string) error
 	if err := q.Keep(spawnPortKey, p.Encode()); err != nil {
 		return err
 	}
+	if p.Places != nil {
+		if err := q.Keep(pmi.PlacesKey, encodePlaces(p.Places)); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(m.ctx, q.Limit+answerIn, errors.New("the launcher does not answer"))
 	defer cancel()
 	return m.client.(spawner).Spawn(ctx, q)
@@ -170,11 +178,15 @@ func (m *Member) Invited() (*Port, error) {
 	if err == nil && p.Size != p.Parents+m.Size {
 		err = fmt.Errorf("%d ranks were spawned, and this job has %d", p.Size-p.Parents, m.Size)
 	}
+	if err == nil {
+		err = m.findPlaces(ctx, p)
+	}
 	return p, err
 }
 
-// JoinPort makes this rank one of the world of p, with that number. It returns when all ranks have done so.
-func (m *Member) JoinPort(p *Port, number int) (*Member, error) {
+// JoinPort makes this rank one of the world of p, with that number. It returns when all ranks have done so, or when
+// until ends.
+func (m *Member) JoinPort(until context.Context, p *Port, number int) (*Member, error) {
 	c := m.config.withLauncher("", 0)
 	c.late, c.tuned = true, nil
 	var err error
@@ -183,12 +195,17 @@ func (m *Member) JoinPort(p *Port, number int) (*Member, error) {
 	}
 	b := newMember(c, number, p.Size)
 	b.tracer = m.client.LauncherPID()
+	inTime := context.AfterFunc(until, b.stop)
 	ctx, cancel := b.joining()
 	defer cancel()
 	if b.client, err = p.reach(ctx, c, number); err == nil {
 		if err = b.connect(ctx, c); err != nil {
 			b.client.Close()
 		}
+	}
+	if !inTime() && err == nil {
+		err = context.Cause(until)
+		b.Close(err)
 	}
 	if err != nil {
 		b.stop()
