@@ -31,7 +31,6 @@ var process struct {
 
 	// Read without mu by what must not wait for them.
 	member    atomic.Pointer[join.Member] // nil before Init
-	self      atomic.Pointer[selfComm]    // of world; before member
 	parent    atomic.Pointer[Comm]        // of the ranks that have spawned this one; nil: no rank has
 	bridges   bridges
 	profile   atomic.Pointer[cpuProfile] // nil: none is asked for
@@ -91,9 +90,8 @@ func Init(opts ...Option) (*Comm, error) {
 		return nil, mpierr.New("Init", class, "%w", err)
 	}
 	process.world = worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
-	process.self.Store(process.world.self)
 	process.member.Store(m)
-	met, err := meetParents(m)
+	met, err := meetParents(m, process.world.self)
 	if err != nil {
 		process.world = nil
 		process.member.Store(nil)
@@ -102,9 +100,7 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	names := process.world.group.Numbers.Describe
 	m.Answer(func(level int, dump string) []byte {
-		a := standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump)
-		a.Stands = a.Stands && len(process.bridges.list()) == 0 // else a spawned rank may have it go on
-		return a.Encode()
+		return standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump).Encode()
 	})
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)

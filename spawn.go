@@ -55,7 +55,7 @@ func (s *spawning) error(class error, format string, args ...any) *Error {
 // the callers stay as they are.
 //
 // gorun and mpiexec.hydra start ranks; in a Slurm allocation, in pods and elsewhere Spawn is ErrUnavailable. It is
-// ErrSpawn at all ranks if a process cannot be started, ends before all are in Init, or does not call it within
+// ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or does not call it within
 // GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
 // ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides, unless they have freed
 // all communicators with each other.
@@ -91,8 +91,8 @@ func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (
 	return made.take(c, agree.MakeSpawn, err)
 }
 
-// run has three rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
-// it has had started; and all have met them.
+// run has four rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
+// it has had started; it has met them, or knows why no rank does; and all have met them.
 func (s *spawning) run(c *Comm, m *agree.Exchange) (d *Comm, no *agree.Veto) {
 	_, no = m.Round(0, agree.AppendInts(nil, int64(s.root)), m.Refuse(s.check(c)), nil)
 	if no != nil {
@@ -111,8 +111,14 @@ func (s *spawning) run(c *Comm, m *agree.Exchange) (d *Comm, no *agree.Veto) {
 	if _, no = m.Round(0, nil, no, &told); no != nil {
 		return nil, no
 	}
-	d, no = s.meet(c, m, port, told.port)
-	if _, no = m.Round(0, nil, no, nil); no != nil {
+	d, own := s.meet(c, m, port, told.port)
+	if c.group.Rank == s.root {
+		no = own
+	}
+	if _, no = m.Round(0, nil, no, nil); no == nil {
+		_, no = m.Round(0, nil, own, nil)
+	}
+	if no != nil {
 		process.bridges.drop(s.world)
 		return nil, no
 	}
@@ -128,6 +134,8 @@ func (s *spawning) check(c *Comm) *Error {
 		return nil
 	case s.n < 1:
 		return s.error(ErrCount, "the number of ranks to start is %d; start 1 at least", s.n)
+	case s.n > join.MaxSpawned:
+		return s.error(ErrCount, "the number of ranks to start is %d; one call starts %d at most", s.n, join.MaxSpawned)
 	}
 	if !ofThisProcess(c.group.Engine) {
 		return s.error(ErrUnavailable, "the ranks of RunLocal are goroutines, which have no launcher; start the program "+
@@ -191,7 +199,7 @@ func (s *spawning) meet(c *Comm, m *agree.Exchange, port *join.Port, told []byte
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	go func() { cancel(c.group.AwaitLoss(ctx)) }()
-	s.world, err = bridgeBy(ctx, port, port.Number(c.group.Rank))
+	s.world, err = bridgeBy(ctx, port, port.Number(c.group.Rank), c.self)
 	if err != nil {
 		class := ErrSpawn
 		if s.places != nil { // most likely a rank has died, of which AwaitLoss has not heard yet
@@ -234,12 +242,12 @@ func (p *portPayload) ReadVerdict(d *agree.Decoder) { p.port = d.Bytes() }
 func Parent() *Comm { return process.parent.Load() }
 
 // meetParents makes Parent, if this rank was spawned, or the communicator in which it takes a place. m has just joined.
-func meetParents(m *join.Member) (*Comm, error) {
+func meetParents(m *join.Member, self *selfComm) (*Comm, error) {
 	port, err := m.Invited()
 	if port == nil || err != nil {
 		return nil, err
 	}
-	w, err := bridgeBy(context.Background(), port, port.Parents+m.Rank)
+	w, err := bridgeBy(context.Background(), port, port.Parents+m.Rank, self)
 	if err != nil {
 		return nil, fmt.Errorf("this rank was spawned, and does not meet its parents: %w", err)
 	}
@@ -288,14 +296,14 @@ type membership struct {
 	leaving bool // this rank has no communicator in it; guarded by bridges.mu
 }
 
-// bridgeBy joins the world of both sides of a spawn, unless until ends before.
-func bridgeBy(until context.Context, p *join.Port, number int) (*Comm, error) {
+// bridgeBy joins the world of both sides of a spawn, unless until ends before. self is this process's.
+func bridgeBy(until context.Context, p *join.Port, number int, self *selfComm) (*Comm, error) {
 	m, err := process.member.Load().JoinPort(until, p, number)
 	if err != nil {
 		return nil, err
 	}
 	w := worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
-	w.self = process.self.Load()
+	w.self = self
 	b := &process.bridges
 	b.mu.Lock()
 	defer b.mu.Unlock()

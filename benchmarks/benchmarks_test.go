@@ -238,7 +238,7 @@ func checkMistakes(t *testing.T, bin string) {
 		{2, "match -m 0:10", "the queue has 1 to", 2},
 		{2, "flood -s 3", "8 bytes in each", 1},
 		{2, "recovery", "which operation? There are kill, ", 2},
-		{2, "recovery kill", "start it with gorun -n 15 or more", 1},
+		{2, "recovery kill", "start it with gorun --enable-recovery -n 15 or more", 1},
 		{2, "flood --bogus", "flag provided but not defined: -bogus", 2},
 		{2, "flood nosuch", `flood: "nosuch" is not an option`, 2},
 		{3, "stress nosuch", `stress: "nosuch" is not an option`, 2},

@@ -126,7 +126,7 @@ func (a *parent) work(m *startMessage, cleaner []string) {
 	local := procs.NewLocal(len(plan.Specs), true, cleaner)
 	local.ServeAgent(plan.Host)
 	r.supervise(local, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
-		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover}, func() {
+		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover, Joins: m.Joins}, func() {
 		if below := m.Hosts[1:]; len(below) > 0 {
 			r.addFleet(*m, below, r.server, me)
 		}

@@ -382,7 +382,7 @@ func (c *child) neverStarted(rank int) {
 // isOver counts a rank that has ended.
 func (c *child) isOver() {
 	if c.endedRanks++; c.endedRanks == len(c.ranks) && c.fleet.start.Recover {
-		c.below.Leave() // there is no rank there that could enter a fence
+		c.below.End() // there is no rank there that could enter a fence
 	}
 }
 
@@ -502,7 +502,7 @@ func (c *child) gone() {
 		}
 	}
 	if c.fleet.start.Recover {
-		c.below.Leave()
+		c.below.End()
 	}
 	c.startsNoMore()
 	c.output.End()

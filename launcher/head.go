@@ -37,6 +37,7 @@ func (r *run) lead(me *reach.Self, o pmi.Options) int {
 	f.pulse = procs.NewPulse(f.start.Agents.silence())
 	defer f.pulse.Stop()
 	defer f.server.Close()
+	defer r.stops.begin(r.job.Alone)() // gorun may start ranks that others have spawned itself
 	r.announce()
 	if r.spawned == nil {
 		go r.showProgress()
@@ -60,7 +61,7 @@ func (j *Job) headFleet(r *run, me *reach.Self, o pmi.Options) *fleet {
 		Options: j.Options, World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Agents: j.Agents,
 		Coloured: [2]bool{r.streams.Stdout.Coloured(), r.streams.Stderr.Coloured()},
 		Name:     server.Name(), Secret: secret, Mapping: r.plan.Layout.Order.Mapping(),
-		Spawn: j.Spawn, Before: j.Before,
+		Spawn: j.Spawn, Before: j.Before, Joins: o.Joins,
 	}
 	switch {
 	case j.Stdin == nil:

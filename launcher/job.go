@@ -120,8 +120,12 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 	n, usable := len(p.Specs), max(1, host.Usable()-j.Before)
 	p.CPUs, p.Over = host, n > usable
+	option := "--wdir"
+	if j.Spawn > 0 {
+		option = "mpi.SpawnDir, which names a folder of each host:"
+	}
 	for _, app := range j.Apps {
-		if err := checkDir(app.Dir); err != nil {
+		if err := checkDir(option, app.Dir); err != nil {
 			return err
 		}
 	}
@@ -153,16 +157,17 @@ func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 	return nil
 }
 
-func checkDir(dir string) error {
+// checkDir is called with what the user calls the option by which a program has its folder.
+func checkDir(option, dir string) error {
 	if dir == "" {
 		return nil
 	}
 	st, err := os.Stat(dir)
 	if err != nil {
-		return &dirError{fmt.Errorf("--wdir %s: %w", dir, errors.Unwrap(err))}
+		return &dirError{fmt.Errorf("%s %s: %w", option, dir, errors.Unwrap(err))}
 	}
 	if !st.IsDir() {
-		return &dirError{fmt.Errorf("--wdir %s: not a directory", dir)}
+		return &dirError{fmt.Errorf("%s %s: not a directory", option, dir)}
 	}
 	return nil
 }

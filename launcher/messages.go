@@ -34,6 +34,7 @@ type startMessage struct {
 	Agents   Agents
 	Spawn    int `json:",omitempty"` // of Job
 	Before   int `json:",omitempty"` // likewise
+	Joins    int `json:",omitempty"` // of pmi.Options
 }
 
 // hostPart is a host with its ranks.
@@ -63,6 +64,8 @@ func (m *startMessage) check() error {
 		return fmt.Errorf("spawned job %d", m.Spawn)
 	case m.Before < 0 || m.Before > maxRanks:
 		return fmt.Errorf("%d ranks before this job", m.Before)
+	case m.Joins < 0 || m.Joins > 2:
+		return fmt.Errorf("%d barriers in which all ranks must be", m.Joins)
 	case m.Agents.Width < 0:
 		return fmt.Errorf("a tree of width %d", m.Agents.Width)
 	case m.Agents.silence() < time.Millisecond:

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,6 +116,18 @@ func TestSilentWhileStarting(t *testing.T) {
 		err := whileStarting(tc.err, tc.started)
 		if strings.Contains(err.Error(), "MTU") != tc.mtu || !errors.Is(err, tc.err) {
 			t.Errorf("%v, started %v: %v", tc.err, tc.started, err)
+		}
+	}
+}
+
+// The error of a rank that the host has no room for says what to do.
+func TestRankThatTheHostHasNoRoomFor(t *testing.T) {
+	for errno, advice := range map[syscall.Errno]string{syscall.EMFILE: "ulimit -n", syscall.ENFILE: "ulimit -n",
+		syscall.EAGAIN: "ulimit -u", syscall.ENOMEM: "ulimit -u", syscall.ENOENT: "no such file"} {
+		err := wrapStart(&procs.Spec{Rank: 3, Path: "/bin/solve"}, &os.PathError{Op: "fork/exec", Path: "/bin/solve", Err: errno})
+		if text := err.Error(); !strings.Contains(text, "rank 3 cannot be started: /bin/solve") ||
+			!strings.Contains(text, advice) {
+			t.Errorf("%v: %s", errno, text)
 		}
 	}
 }

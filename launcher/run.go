@@ -292,8 +292,8 @@ func (r *run) announce() {
 
 // watch runs until no rank is left.
 func (r *run) watch() {
-	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || r.spawns.open > 0 || r.parent.wantsUs()) {
-		switch only := r.alive == 0 && r.unheard == 0 && r.spawns.open == 0 && r.stop.Load(); {
+	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || len(r.spawns.all) > 0 || r.parent.wantsUs()) {
+		switch only := r.alive == 0 && r.unheard == 0 && len(r.spawns.all) == 0 && r.stop.Load(); {
 		case !only:
 			r.noStart = nil
 		case r.noStart == nil:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -29,9 +30,7 @@ import (
 
 // spawns are the jobs that the ranks of a run have had started. They belong to its supervisor.
 type spawns struct {
-	all   []*spawned    // those that run
-	open  int           // those, and others that begin or have not been finished
-	ranks int           // of all that are open
+	all   []*spawned    // from the request on until they are over
 	phase phase         // that they have been told of
 	again atomic.Int32  // ranks started in the places of others, of all runs; in the first one
 	lost  sync.Map      // the names of hosts that are lost, as any of the runs knows; in the first one
@@ -44,12 +43,14 @@ type spawned struct {
 	number int // from 1 on; never changes
 	rank   int // of outer, which has asked; never changes
 	run    *run
+	begun  bool // run is there, and takes orders; of the supervisor of outer
 
 	want   pmi.Spawn
-	answer func(error) // to the rank that has asked; nil: it has been answered
+	answer func(error) // to the rank that has asked
+	joins  int         // how many barriers of the start are to come; 0: the rank that has asked has its last answer
 	failed bool        // to start: nothing is said of its ranks
 	ending bool        // the run further up has said that the job ends
-	late   *time.Timer // when the ranks should have called Init; nil: there is no such time
+	late   *time.Timer // when the ranks should have come to the next of them; nil: there is no such time
 	told   chan struct{}
 }
 
@@ -57,20 +58,20 @@ type spawned struct {
 var errEnds = errors.New("the job ends")
 
 // spawn is pmi.Options.Spawn of the run that has all ranks of a job.
-func (r *run) spawn(rank int, q pmi.Spawn, done func(error)) {
+func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 	r.post(func() {
 		if r.policy.phase != working || r.leaving {
-			done(errEnds)
+			told(errEnds)
 			return
 		}
 		if err := r.mayReplace(q); err != nil {
-			done(err)
+			told(err)
 			return
 		}
-		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: done}
+		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: told,
+			joins: q.Joins()}
 		j := r.spawnedJob(rank, q, s.number)
-		r.spawns.open++
-		r.spawns.ranks += q.Ranks
+		r.spawns.all = append(r.spawns.all, s)
 		go s.live(j)
 	})
 }
@@ -96,8 +97,8 @@ func (r *run) mayReplace(q pmi.Spawn) error {
 }
 
 // spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.
-func spawnElsewhere(_ int, _ pmi.Spawn, done func(error)) {
-	done(fmt.Errorf("%w: its agents were started by Slurm, or are pods; gorun does it on hosts that it reaches by itself",
+func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
+	told(fmt.Errorf("%w: its agents were started by Slurm, or are pods; gorun does it on hosts that it reaches by itself",
 		pmi.ErrNoSpawn))
 }
 
@@ -115,8 +116,9 @@ func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
 		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
 	}
 	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts,
-		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Announced: true, Spawn: number,
-		Before: r.job.Before + before + r.spawns.ranks/len(hosts)}
+		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Cleaner: r.job.Cleaner, Announced: true,
+		Spawn:  number,
+		Before: r.job.Before + before + r.spawns.ranks()/len(hosts)}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
 	folder := "spawn." + strconv.Itoa(number) // in each one in which files are named by ranks
@@ -138,8 +140,6 @@ func (s *spawned) live(j *Job) {
 	code := s.supervise(j)
 	s.reply(errEnds) // if nothing else was said
 	s.tell(s.outer, func(r *run) {
-		r.spawns.open--
-		r.spawns.ranks -= s.want.Ranks
 		r.spawns.all = slices.DeleteFunc(r.spawns.all, func(other *spawned) bool { return other == s })
 		r.policy.code = cmp.Or(r.policy.code, code)
 	})
@@ -162,23 +162,16 @@ func (s *spawned) supervise(j *Job) int {
 		return 0
 	}
 	r.streams = stdio.NewTo(s.outer.streams.Stdout, s.outer.streams.Stderr)
-	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn,
-		Fenced: func() { r.post(func() { s.reply(nil) }) }}
-	if limit := s.want.Limit; limit > 0 {
-		s.late = time.AfterFunc(limit, func() { r.post(func() { r.do(s.isLate()) }) })
-	}
+	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn, Joins: s.joins,
+		Fenced: func(left int) { r.post(func() { s.joined(left) }) }}
+	s.limit()
 	if plan.Remote {
 		r.lead(me, o)
 		return r.policy.code
 	}
 	o.Mapping = plan.Layout.Order.Mapping()
-	var local *procs.Local
-	if l, ok := s.outer.backend.(interface{ Spawned(size int) *procs.Local }); ok {
-		local = l.Spawned(s.want.Ranks)
-	} else {
-		local = procs.NewLocal(s.want.Ranks, false, nil) // this process has no other ranks, but agents
-	}
-	r.supervise(local, o, func() {})
+	outer, _ := s.outer.backend.(*procs.Local)
+	r.supervise(procs.NewSpawned(outer, s.want.Ranks, j.Cleaner), o, func() {})
 	return r.policy.code
 }
 
@@ -187,11 +180,8 @@ func (s *spawned) supervise(j *Job) int {
 func (s *spawned) begin() bool {
 	begun := make(chan bool, 1)
 	s.outer.post(func() {
-		ok := s.outer.policy.phase == working && !s.outer.ranks[s.rank].ended
-		if ok {
-			s.outer.spawns.all = append(s.outer.spawns.all, s)
-		}
-		begun <- ok
+		s.begun = s.outer.policy.phase == working && !s.outer.ranks[s.rank].ended
+		begun <- s.begun
 	})
 	select {
 	case ok := <-begun:
@@ -201,13 +191,32 @@ func (s *spawned) begin() bool {
 	}
 }
 
+// begun are those that take orders.
+func (l *spawns) begun() iter.Seq[*spawned] {
+	return func(yield func(*spawned) bool) {
+		for _, s := range l.all {
+			if s.begun && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// ranks is how many ranks all of them have.
+func (l *spawns) ranks() (n int) {
+	for _, s := range l.all {
+		n += s.want.Ranks
+	}
+	return n
+}
+
 // send passes an order on to the spawned jobs, if it says something new.
 func (l *spawns) send(o order) {
 	if o.Signal == 0 && o.Phase == l.phase {
 		return
 	}
 	l.phase = o.Phase
-	for _, s := range l.all {
+	for s := range l.begun() {
 		s.run.call(func() {
 			s.ending = s.ending || o.Phase != working
 			s.run.obey(o)
@@ -217,10 +226,10 @@ func (l *spawns) send(o order) {
 
 // rankEnded gives up what a rank has had started and was not answered yet, where the job goes on without the rank.
 func (l *spawns) rankEnded(rank int) {
-	for _, s := range l.all {
+	for s := range l.begun() {
 		if s.rank == rank {
 			s.run.post(func() {
-				if s.answer != nil {
+				if s.joins > 0 {
 					s.run.do(s.fail(errEnds))
 				}
 			})
@@ -271,16 +280,40 @@ func (s *spawned) tell(r *run, f func(r *run)) {
 	}()
 }
 
-// reply answers the rank that has asked, once.
-func (s *spawned) reply(err error) {
-	if s.answer == nil {
-		return
+// joined says to the rank that has asked that the ranks have left a barrier of the start. So many are to come.
+func (s *spawned) joined(left int) {
+	for ; s.joins > left; s.joins-- { // one may be told of after the next
+		s.answer(nil)
 	}
-	s.answer(err)
-	s.answer = nil
+	s.limit()
+}
+
+// limit begins the time that the ranks have for the next barrier of the start.
+func (s *spawned) limit() {
 	if s.late != nil {
 		s.late.Stop()
 	}
+	if at := s.joins; at > 0 && s.want.Limit > 0 {
+		s.late = time.AfterFunc(s.want.Limit, func() { s.run.post(func() { s.run.do(s.isLate(at)) }) })
+	}
+}
+
+// reply is the last answer to the rank that has asked, if it has not had that.
+func (s *spawned) reply(err error) {
+	if s.joins == 0 {
+		return
+	}
+	s.joins = 0
+	s.limit()
+	s.answer(err)
+}
+
+// start is what the ranks do until the next barrier of the start.
+func (s *spawned) start() string {
+	if s.joins < s.want.Joins() {
+		return "met the ranks that called Spawn"
+	}
+	return "called Init"
 }
 
 // fail gives the start up: the rank that has asked hears why, and all processes are killed.
@@ -291,12 +324,12 @@ func (s *spawned) fail(err error) action {
 	return action{signal: syscall.SIGKILL}
 }
 
-// isLate is called when the time is over in which the ranks call Init.
-func (s *spawned) isLate() action {
-	if s.answer == nil {
+// isLate is called when the time for a barrier of the start is over. It and others were to come then.
+func (s *spawned) isLate(joins int) action {
+	if s.joins != joins {
 		return action{}
 	}
-	return s.fail(fmt.Errorf("not all of the %d processes have called Init within %v (GORUN_TIMEOUT)", s.want.Ranks,
+	return s.fail(fmt.Errorf("not all of the %d processes have %s within %v (GORUN_TIMEOUT)", s.want.Ranks, s.start(),
 		s.want.Limit))
 }
 
@@ -306,9 +339,9 @@ func (s *spawned) exited(now time.Time, e rankEnd) action {
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil:
-		return s.fail(fmt.Errorf("%s before all %d had called Init; Spawn starts programs that call mpi.Main or mpi.Init",
-			e.Exit, s.want.Ranks))
+	case s.joins > 0:
+		return s.fail(fmt.Errorf("%s before all %d had %s; Spawn starts programs that call mpi.Main or mpi.Init", e.Exit,
+			s.want.Ranks, s.start()))
 	case s.run.job.Recover:
 		return s.run.policy.exited(now, e)
 	}
@@ -321,9 +354,9 @@ func (s *spawned) aborted(_ time.Time, a abortCall) action {
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil:
+	case s.joins > 0:
 		return s.fail(errors.New(cmp.Or(oneLine(a.message), fmt.Sprintf("it called Abort with code %d", a.code)) +
-			" (" + a.by.Name() + ", before all had called Init)"))
+			" (" + a.by.Name() + ", before all had " + s.start() + ")"))
 	}
 	s.tell(s.top(), func(r *run) { r.do(r.policy.aborted(time.Now(), a)) })
 	return action{}
@@ -333,7 +366,7 @@ func (s *spawned) cannotStart(err error, code int) action {
 	switch {
 	case s.failed: // on another host before
 		return action{}
-	case s.answer != nil:
+	case s.joins > 0:
 		return s.fail(err)
 	}
 	s.tell(s.top(), func(r *run) { r.cannotStart(err, code) })
@@ -344,7 +377,7 @@ func (s *spawned) hostLost(now time.Time, err error) action {
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil:
+	case s.joins > 0:
 		return s.fail(err)
 	case s.run.job.Recover:
 		return s.run.policy.hostLost(now, err)
@@ -357,7 +390,7 @@ func (s *spawned) agentStopped(_ time.Time, err error, code int) action {
 	switch {
 	case s.failed:
 		return action{}
-	case s.answer != nil:
+	case s.joins > 0:
 		return s.fail(err)
 	}
 	s.tell(s.top(), func(r *run) { r.do(r.policy.agentStopped(time.Now(), err, code)) })

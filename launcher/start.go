@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
@@ -26,7 +27,14 @@ type startError struct {
 }
 
 func (e *startError) Error() string {
-	return fmt.Sprintf("rank %d cannot be started: %s: %v", e.rank, e.path, e.err)
+	text := fmt.Sprintf("rank %d cannot be started: %s: %v", e.rank, e.path, e.err)
+	switch {
+	case errors.Is(e.err, syscall.EMFILE), errors.Is(e.err, syscall.ENFILE):
+		text += "; this host has no file descriptors for so many ranks: raise ulimit -n, or start fewer"
+	case errors.Is(e.err, syscall.EAGAIN), errors.Is(e.err, syscall.ENOMEM):
+		text += "; this host has no room for so many processes: raise ulimit -u and pids.max, or start fewer ranks"
+	}
+	return text
 }
 func (e *startError) Unwrap() error { return e.err }
 

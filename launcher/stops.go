@@ -23,28 +23,32 @@ func (h *stops) begin(alone bool) (end func()) {
 	if !alone {
 		return func() {}
 	}
-	h.early = map[int]syscall.Signal{}
 	h.signals, end = procs.WatchStops()
 	return end
 }
 
-// childStopped is told of each child that stops: a rank, or a process that a rank has left behind.
+// childStopped is told of each child that stops: a rank, also of a spawned job, or a process that one has left behind.
 func (r *run) childStopped(pid int, by syscall.Signal) {
 	if stopSignals[by] == "" {
 		return
 	}
-	for i := range r.plan.Specs {
-		rank := r.plan.Specs[i].Rank
-		if st := r.ranks[rank]; st.started && st.pid == pid {
+	for rank, st := range r.ranks {
+		if st.host == "" && st.started && st.pid == pid {
 			r.rankStopped(rank, by)
 			return
 		}
 	}
+	if r.stops.early == nil {
+		r.stops.early = map[int]syscall.Signal{}
+	}
 	r.stops.early[pid] = by
+	for s := range r.spawns.begun() {
+		s.run.call(func() { s.run.childStopped(pid, by) })
+	}
 }
 
 func (r *run) rankStopped(rank int, by syscall.Signal) {
-	r.say("rank %d (pid %d on host %s) was stopped by the terminal (signal %d, %s): it reads from the terminal or "+
+	r.say("%s (pid %d on host %s) was stopped by the terminal (signal %d, %s): it reads from the terminal or "+
 		"changes it, which only the foreground may, and ranks are in the background; end the job by Ctrl-C",
-		rank, r.ranks[rank].pid, r.hostOf(rank), int(by), stopSignals[by])
+		r.nameOf(rank), r.ranks[rank].pid, r.hostOf(rank), int(by), stopSignals[by])
 }

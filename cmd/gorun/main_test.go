@@ -115,6 +115,12 @@ func rank(words []string) int {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}
+		case "spawn":
+			q := pmi.Spawn{Ranks: 1, Command: "/bin/sh", Args: []string{"-c", arg}}
+			if _, err := client.Spawn(context.Background(), q); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
 		case "exchange":
 			fmt.Println(exchange(n))
 		case "orphan": // whatever has started this rank

@@ -150,7 +150,7 @@ func TestSuspend(t *testing.T) {
 	j.wait(130)
 }
 
-// A rank that the terminal stops, because it is in the background, is named.
+// A rank that the terminal stops, because it is in the background, is named, also one that another has spawned.
 func TestStoppedByTerminal(t *testing.T) {
 	t.Parallel()
 	for _, n := range []string{"1", "2"} {
@@ -158,6 +158,12 @@ func TestStoppedByTerminal(t *testing.T) {
 			term := newTerminal(t)
 			j := onTerminal(t, term, "-n", n, "--kill-delay", "100ms", "sh", "-c", `test $PMI_RANK = 0 || sleep 1000; `+wants)
 			term.shows(t, "gorun: rank 0 (pid ")
+			term.shows(t, signal)
+			fmt.Fprint(term.keys, "\x03")
+			j.wait(130)
+			term = newTerminal(t)
+			j = onTerminal(t, term, "-n", n, "--kill-delay", "100ms", "RANK", "join", "0:spawn="+wants, "sleep")
+			term.shows(t, "gorun: rank 0 of spawn 1 (pid ")
 			term.shows(t, signal)
 			fmt.Fprint(term.keys, "\x03")
 			j.wait(130)

@@ -421,7 +421,7 @@ func TestDeathInReplace(t *testing.T) {
 		"a rank, in the meeting":   {pmi1 + `: >$ONCE/now; sleep 1; exit 3`, leaf, "peer", "1h"},
 		"the root, in the meeting": {pmi1 + `: >$ONCE/now; sleep 1; exit 3`, root, "peer", "1h"},
 		"the new one, at once":     {`exit 3`, new, "spawn", "1h"},
-		"the new one, later":       {pmi1 + `kill -9 $$`, new, "peer", "3s"},
+		"the new one, later":       {pmi1 + `kill -9 $$`, new, "peer", "1h"},
 	} {
 		for hosts, flags := range map[string][]string{"one host": nil, "hosts": spawnHosts} {
 			t.Run(name+", "+hosts, func(t *testing.T) {

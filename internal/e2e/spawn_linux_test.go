@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -206,7 +207,7 @@ func TestSpawnWithReport(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
-	calls := map[string]bool{"Spawn": true, "AllreduceValue": false} // which is of both worlds
+	calls := map[string]bool{`"Spawn"`: true, `"Merge"`: false} // which is of both worlds
 	for call, want := range calls {
 		if err != nil || strings.Contains(string(text), call) != want {
 			t.Errorf("the report has %s: %v, %v", call, !want, err)
@@ -322,7 +323,7 @@ func spawnFails(w *mpi.Comm) error {
 		args    []string
 		class   error
 	}{
-		{0, "", nil, mpi.ErrCount}, {-1, "", nil, mpi.ErrCount},
+		{0, "", nil, mpi.ErrCount}, {-1, "", nil, mpi.ErrCount}, {1 << 40, "", nil, mpi.ErrCount},
 		{2, "/no/such/program", nil, mpi.ErrSpawn}, {1, "/etc/passwd", nil, mpi.ErrSpawn},
 		{1, "no-such-program-anywhere", nil, mpi.ErrSpawn},
 		{2, os.Args[2], nil, mpi.ErrSpawn}, // no program the kernel knows
@@ -340,6 +341,13 @@ func spawnFails(w *mpi.Comm) error {
 		if err := mpi.Barrier(w); err != nil {
 			return err
 		}
+	}
+	_, err := mpi.Spawn(w, 1, "", os.Args[1:], mpi.SpawnDir("/no/such/folder"))
+	if !errors.Is(err, mpi.ErrSpawn) {
+		return fmt.Errorf("a folder that is not there: %w", err)
+	}
+	if w.Rank() == 1 {
+		fmt.Println("folder:", err)
 	}
 	return nil
 }
@@ -360,6 +368,8 @@ func spawnFailsOn(t *testing.T, garbage string, flags []string) {
 	run(t, spec{n: 2, role: "spawn", args: []string{"fails", garbage}, env: []string{"GORUN_TIMEOUT=3s"},
 		flags: flags}, 0).says(
 		`^0 \. 0: mpi: Spawn: .*start 1 at least`,
+		`^1099511627776 \. 0: mpi: Spawn: .*one (Spawn|call) starts 65536 at most`,
+		`^folder: mpi: Spawn: .*mpi.SpawnDir, which names a folder of each host: /no/such/folder: no such file`,
 		`^2 program 0: mpi: Spawn: rank 0: .*/no/such/program.*no such file`,
 		`^1 passwd 0: mpi: Spawn: .*permission denied`,
 		`^1 no-such-program-anywhere 0: mpi: Spawn: .*not found`,
@@ -367,7 +377,7 @@ func spawnFailsOn(t *testing.T, garbage string, flags []string) {
 		`^2 true 0: mpi: Spawn: .*rank \d of spawn \d .*exited with code 0 before .*Init`,
 		`^1 false 0: mpi: Spawn: .*rank 0 of spawn \d .*exited with code 1 before .*Init`,
 		`^2 sleep 1: mpi: Spawn: .*not all of the 2 processes have called Init within 3s`,
-		`^1 sleep 1: mpi: Spawn: .*arg1 has 65538 bytes: PMI-1 carries \d+ in a line`)
+		`^1 sleep 1: mpi: Spawn: .*argument 1 has 65538 bytes, and PMI-1 carries \d+: pass long data by a file`)
 }
 
 // spawnRefused: there is no launcher that starts ranks.
@@ -604,6 +614,61 @@ func init() {
 	})
 }
 
+func init() {
+	role("spawned daemon", func(_ context.Context, w *mpi.Comm) error {
+		inter := mpi.Parent()
+		if inter == nil {
+			var err error
+			if inter, err = mpi.Spawn(w, 1, "", os.Args[1:]); err != nil {
+				return err
+			}
+		} else {
+			daemon := exec.Command("sleep", "1000")
+			daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := daemon.Start(); err != nil {
+				return err
+			}
+			fmt.Println("ready")
+		}
+		if os.Args[1] == "ends" {
+			return nil
+		}
+		_, err := mpi.Recv(inter, []byte{0}, 0, tagData)
+		return err
+	})
+}
+
+// What a spawned rank has started ends with the job, and when gorun is killed: in a job of one host, and where gorun
+// starts the spawned rank itself and has agents start the others.
+func TestChildrenOfSpawnedRanksEnd(t *testing.T) {
+	t.Parallel()
+	here, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for hosts, flags := range map[string][]string{"one host": nil, "hosts": {"--launcher", "exec", "-H", here + ",b"}} {
+		t.Run(hosts, func(t *testing.T) {
+			t.Parallel()
+			s := spec{n: 2, role: "spawned daemon", args: []string{"ends"}, flags: flags}
+			run(t, s, 0).counts(map[string]int{`^ready$`: 1})
+			s.args = []string{"stays"}
+			j := start(t, s)
+			proc.Eventually(t, "a spawned rank that is ready", func() bool { return j.count(`^ready$`) == 1 })
+			cleaners := 2 // of the job and the spawned one
+			if flags != nil {
+				cleaners = 3 // of two agents and of the spawned job
+			}
+			proc.Eventually(t, "the cleaners", func() bool {
+				return len(proc.List(func(p proc.Info) bool {
+					return p.Exe() == j.launcher && len(p.Args()) == 2 && p.Args()[1] == "__cleaner"
+				})) == cleaners
+			})
+			j.cmd.Process.Kill()
+			j.wait(-1)
+		})
+	}
+}
+
 // longLines: all ranks of both worlds print at the same time.
 func longLines(w *mpi.Comm) error {
 	inter, name := mpi.Parent(), "a"
@@ -710,42 +775,161 @@ func TestProgressInBothWorlds(t *testing.T) {
 	}
 }
 
-// childDiesInInit: of two spawned ranks one dies when gorun knows of it, and before it has met the others.
+// childDiesInInit: of two spawned ranks one dies when gorun knows of it, before or after the barrier of its own world,
+// and before it has met the others. Or both go on, and are of no program that meets others. os.Args: before, after or
+// stuck.
 func childDiesInInit(w *mpi.Comm) error {
 	if mpi.Parent() != nil {
 		return errors.New("the ranks have met")
 	}
-	const script = `if [ "$PMI_RANK" = 1 ]; then echo cmd=init pmi_version=1 pmi_subversion=1 >&$PMI_FD
-		read answer <&$PMI_FD; sleep 0.3; kill -9 $$; fi; exec "$@"`
+	const script = `if [ "$PMI_RANK" = 1 ] || [ "$WHEN" = stuck ]; then
+			echo cmd=init pmi_version=1 pmi_subversion=1 >&$PMI_FD; read answer <&$PMI_FD
+			[ "$WHEN" = before ] || { echo cmd=barrier_in >&$PMI_FD; read answer <&$PMI_FD; }
+			[ "$WHEN" != stuck ] || exec sleep 12346
+			sleep 0.3; kill -9 $$
+		fi; exec "$@"`
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	inter, err := mpi.Spawn(w, 2, "sh", append([]string{"-c", script, "sh", self}, os.Args[1:]...))
+	inter, err := mpi.Spawn(w, 2, "sh", append([]string{"-c", "WHEN=" + os.Args[2] + "\n" + script, "sh", self},
+		os.Args[1:]...), mpi.SpawnRoot(1))
 	if inter != nil || !errors.Is(err, mpi.ErrSpawn) {
 		return fmt.Errorf("a spawned rank dies in Init: %v, %w", inter, err)
 	}
 	fmt.Printf("goes on: %v\n", err)
+	for len(ofJob("12346")) > 0 { // gorun kills what is left
+		time.Sleep(time.Millisecond)
+	}
 	return mpi.Barrier(w)
+}
+
+// ofJob are the processes of this process's job that have an argument.
+func ofJob(arg string) []proc.Info {
+	mark := markVar + "=" + os.Getenv(markVar)
+	return proc.List(func(p proc.Info) bool { return slices.Contains(p.Args(), arg) && slices.Contains(p.Env(), mark) })
 }
 
 func TestSpawnedRankThatDiesInInit(t *testing.T) {
 	t.Parallel()
-	for _, flags := range [][]string{nil, {"--enable-recovery"}, spawnHosts} {
-		run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init"}, flags: flags}, 0).counts(map[string]int{
-			`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*killed by signal 9 .*before all 2 had called Init`: 2})
+	for when, what := range map[string]string{"before": "called Init", "after": "met the ranks that called Spawn"} {
+		for _, flags := range [][]string{nil, {"--enable-recovery"}, spawnHosts,
+			append([]string{"--enable-recovery"}, spawnHosts...)} {
+			run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init", when}, flags: flags}, 0).counts(map[string]int{
+				`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*killed by signal 9 .*before all 2 had ` + what: 2})
+		}
 	}
+	run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init", "stuck"}, env: []string{"GORUN_TIMEOUT=2s"}}, 0).counts(
+		map[string]int{`^goes on: mpi: Spawn: .* within 2s \(GORUN_TIMEOUT\)`: 2})
+}
+
+func init() {
+	role("spawned rank is to blame", func(_ context.Context, w *mpi.Comm) error {
+		inter := mpi.Parent()
+		if inter == nil {
+			var err error
+			if inter, err = mpi.Spawn(w, 2, "", nil); err != nil {
+				return err
+			}
+			_, err = mpi.Recv(inter, []byte{0}, 1, tagData)
+			if !errors.Is(err, mpi.ErrPeerFailed) {
+				return fmt.Errorf("the receive from the rank that died: %w", err)
+			}
+			os.Exit(3)
+		}
+		if w.Rank() == 1 { // what watches this rank hears of its death late
+			watcher := os.Getppid()
+			wake := exec.Command("sh", "-c", fmt.Sprintf("sleep 0.5; kill -CONT %d", watcher))
+			wake.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := wake.Start(); err != nil {
+				return err
+			}
+			syscall.Kill(watcher, syscall.SIGSTOP)
+			die()
+		}
+		_, err := mpi.Recv(inter, []byte{0}, 0, tagData)
+		return err
+	})
+}
+
+// A rank that exits because a spawned one has died is not blamed, also where gorun hears of the death later.
+func TestSpawnedRankIsToBlame(t *testing.T) {
+	t.Parallel()
+	flags := append([]string{"--allow-unused-hosts"}, spawnHosts...)
+	run(t, spec{n: 1, role: "spawned rank is to blame", flags: flags}, 137).lastLine(
+		`gorun: rank 1 of spawn 1 \(pid \d+ on host b\) was killed by signal 9 \(killed\); the job is stopped`)
+}
+
+func init() {
+	roles["spawn what dies at its second barrier"] = func() error {
+		mpi.Main(func(_ context.Context, w *mpi.Comm) error {
+			if mpi.Parent() != nil {
+				return errors.New("this rank is through Init")
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			inter, err := mpi.Spawn(w, 2, "env", []string{proc.RoleVar + "=dies at its second barrier", self})
+			if inter != nil || !errors.Is(err, mpi.ErrSpawn) {
+				return fmt.Errorf("a spawned rank dies after it has met the others: %v, %w", inter, err)
+			}
+			fmt.Printf("goes on: %v\n", err)
+			return mpi.Barrier(w)
+		})
+		return nil
+	}
+	roles["dies at its second barrier"] = dieAtSecondBarrier
+}
+
+// dieAtSecondBarrier runs a rank in a process of its own, and takes part in what that says to gorun. Of rank 1 it does
+// not pass on the second barrier, and ends it.
+func dieAtSecondBarrier() error {
+	fd, err := strconv.Atoi(os.Getenv("PMI_FD"))
+	if err != nil {
+		return err
+	}
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	gorun, near, far := os.NewFile(uintptr(fd), "gorun"), os.NewFile(uintptr(pair[0]), "near"),
+		os.NewFile(uintptr(pair[1]), "far")
+	rank := exec.Command("/proc/self/exe")
+	rank.Env = append(os.Environ(), proc.RoleVar+"=spawn what dies at its second barrier", "PMI_FD=3")
+	rank.ExtraFiles, rank.Stderr = []*os.File{far}, os.Stderr
+	if err := rank.Start(); err != nil {
+		return err
+	}
+	far.Close()
+	go io.Copy(near, gorun)
+	barriers := 0
+	for lines := bufio.NewScanner(near); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "cmd=barrier_in") {
+			barriers++
+		}
+		if barriers == 2 && os.Getenv("PMI_RANK") == "1" {
+			rank.Process.Kill()
+			rank.Wait()
+			os.Exit(9)
+		}
+		fmt.Fprintln(gorun, lines.Text())
+	}
+	return rank.Wait()
+}
+
+// A spawned rank that dies before all are through Init has Spawn fail, also when it has met all others.
+func TestSpawnedRankThatDiesAtTheEndOfInit(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "spawn what dies at its second barrier", env: []string{"GORUN_TRANSPORTS=tcp"}}, 0).counts(
+		map[string]int{`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*exited with code 9 before all 2 had met`: 2})
 }
 
 // parentDiesInSpawn: the root dies while the processes start.
 func parentDiesInSpawn(w *mpi.Comm) error {
 	if w.Rank() == 1 {
 		go func() {
-			mark := markVar + "=" + os.Getenv(markVar)
-			asked := func(p proc.Info) bool {
-				return slices.Contains(p.Args(), "12345") && slices.Contains(p.Env(), mark)
-			}
-			for len(proc.List(asked)) < 2 {
+			for len(ofJob("12345")) < 2 {
 				time.Sleep(time.Millisecond)
 			}
 			die()

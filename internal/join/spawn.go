@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -32,6 +33,8 @@ type Port struct {
 	key     []byte
 	address []byte       // of tcp.Listen, at the root
 	ln      net.Listener // at the root, until it has joined
+	// met, at the root when the ranks have been spawned, waits until the launcher has heard that all have met, or why not.
+	met func(context.Context) error
 }
 
 const (
@@ -108,10 +111,13 @@ func (p *Port) Close() {
 // ErrNoSpawn is wrapped in the errors of CanSpawn and Spawn where the launcher starts no ranks later.
 var ErrNoSpawn = pmi.ErrNoSpawn
 
+// MaxSpawned is how many ranks a port has at most for those that are spawned.
+const MaxSpawned = pmi.MaxSpawned
+
 // spawner is a client whose launcher may start processes.
 type spawner interface {
 	CanSpawn() error
-	Spawn(ctx context.Context, q pmi.Spawn) error
+	Spawn(ctx context.Context, q pmi.Spawn) (met func(context.Context) error, err error)
 }
 
 // CanSpawn is why the launcher of this rank does not start other ranks, or nil.
@@ -131,7 +137,7 @@ func (m *Member) CanSpawn() error {
 }
 
 // Spawn has the launcher start the processes of p that are no parents. It returns when they have joined their job,
-// under gorun, or have been started.
+// under gorun, or have been started. They end if they do not meet their parents then, which JoinPort waits for.
 func (m *Member) Spawn(p *Port, command string, args []string, dir string) error {
 	if err := m.CanSpawn(); err != nil {
 		return err
@@ -143,7 +149,8 @@ func (m *Member) Spawn(p *Port, command string, args []string, dir string) error
 		}
 		command = self
 	}
-	q := pmi.Spawn{Ranks: p.Size - p.Parents, Command: command, Args: args, Dir: dir, Limit: m.config.set.Timeout}
+	q := pmi.Spawn{Ranks: p.Size - p.Parents, Command: command, Args: args, Dir: dir, Limit: m.config.set.Timeout,
+		Meet: true}
 	if err := q.Keep(spawnPortKey, p.Encode()); err != nil {
 		return err
 	}
@@ -154,7 +161,9 @@ func (m *Member) Spawn(p *Port, command string, args []string, dir string) error
 	}
 	ctx, cancel := context.WithTimeoutCause(m.ctx, q.Limit+answerIn, errors.New("the launcher does not answer"))
 	defer cancel()
-	return m.client.(spawner).Spawn(ctx, q)
+	var err error
+	p.met, err = m.client.(spawner).Spawn(ctx, q)
+	return err
 }
 
 // answerIn is how long the launcher may take for its answer beyond the time that the processes have.
@@ -185,7 +194,8 @@ func (m *Member) Invited() (*Port, error) {
 }
 
 // JoinPort makes this rank one of the world of p, with that number. It returns when all ranks have done so, or when
-// until ends.
+// until ends. gorun hears of that by a barrier of the spawned ranks: when one of them fails before, it ends the others,
+// and tells the root.
 func (m *Member) JoinPort(until context.Context, p *Port, number int) (*Member, error) {
 	c := m.config.withLauncher("", 0)
 	c.late, c.tuned = true, nil
@@ -198,23 +208,53 @@ func (m *Member) JoinPort(until context.Context, p *Port, number int) (*Member, 
 	inTime := context.AfterFunc(until, b.stop)
 	ctx, cancel := b.joining()
 	defer cancel()
+	ctx, met := p.await(ctx)
 	if b.client, err = p.reach(ctx, c, number); err == nil {
 		if err = b.connect(ctx, c); err != nil {
 			b.client.Close()
 		}
 	}
-	if !inTime() && err == nil {
-		err = context.Cause(until)
-		b.Close(err)
-	}
 	if err != nil {
 		b.stop()
+		return nil, cmp.Or(met(false), err)
+	}
+	if err = met(true); err == nil && number >= p.Parents && m.client.Launcher() == pmi.Gorun {
+		err = m.client.Fence(ctx)
+	}
+	if !inTime() && err == nil {
+		err = context.Cause(until)
+	}
+	if err != nil {
+		b.Close(err)
 		return nil, err
 	}
 	if number != 0 {
 		go b.followRoot()
 	}
 	return b, nil
+}
+
+// await returns a context that ends when the launcher says that the ranks do not meet. met returns why; with wait, it
+// waits until the launcher has said something.
+func (p *Port) await(ctx context.Context) (until context.Context, met func(wait bool) error) {
+	if p.met == nil { // of another rank than the root
+		return ctx, func(bool) error { return nil }
+	}
+	until, stop := context.WithCancelCause(ctx)
+	said := make(chan error, 1)
+	go func() {
+		err := p.met(ctx)
+		said <- err
+		if err != nil {
+			stop(err)
+		}
+	}()
+	return until, func(wait bool) error {
+		if !wait && context.Cause(until) == context.Cause(ctx) {
+			return nil
+		}
+		return <-said
+	}
 }
 
 // reach joins as a rank of the server of rank 0.

@@ -35,6 +35,10 @@ func FuzzPort(f *testing.F) {
 		f.Add(good[:n])
 	}
 	f.Add(bytes.Repeat([]byte{1}, len(good)))
+	for _, bad := range []*Port{{Parents: 4, Root: 4, Size: 7}, {Parents: 7, Root: 2, Size: 7}, {Size: 7}} {
+		bad.key = make([]byte, portKeySize)
+		f.Add(bad.Encode())
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := ParsePort(b)
 		if err != nil {

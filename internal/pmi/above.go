@@ -17,7 +17,8 @@ type Above interface {
 	// Fence says that all ranks here and below are in the barrier, and what they have put since the last one.
 	// Server.Release ends the barrier.
 	Fence(put []Pair)
-	// Ask hands a request up. Server.Answered brings the answer, once for each Ask.
+	// Ask hands a request up. Server.Answered brings the answer, once for each Ask, in their order. The result of a spawn
+	// comes when it is there.
 	Ask(request []byte)
 }
 
@@ -122,7 +123,8 @@ type asked struct {
 	prefix string // of a get of a key that ends in a number: one of them is open at a time, and brings others' values
 }
 
-// Answered brings the answer to the oldest request that is unanswered: the server above answers in order.
+// Answered brings the answer to the oldest request that is unanswered, since the server above answers in order, or the
+// result of a spawn.
 func (s *Server) Answered(answer []byte) error {
 	l, err := parseLine(answer)
 	if err != nil {
@@ -130,6 +132,9 @@ func (s *Server) Answered(answer []byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if l.cmd == replyName(spawnCommand) {
+		return s.spawned(l)
+	}
 	if len(s.order) == 0 {
 		return errors.New("an answer without a question")
 	}
@@ -179,7 +184,7 @@ func (s *Server) giveUp() {
 		a.q.answered = true
 		close(a.q.done)
 	}
-	s.order, s.asked, s.held = nil, nil, nil
+	s.order, s.asked, s.held, s.spawning = nil, nil, nil, nil
 }
 
 // Release ends the barrier whose Fence went up.

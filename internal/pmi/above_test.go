@@ -201,6 +201,49 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// The first barriers wait in vain for a rank that has ended, or a server with all of its ranks, also in a job that goes
+// on without ranks: the launcher decides then. Later barriers do not wait.
+func TestEndBeforeTheFirstBarrier(t *testing.T) {
+	for joins := range 2 {
+		tr, clients := treeOf(t, [][]int{{0, 1}, {2}}, nil)
+		for _, s := range append(slices.Clone(tr.below), tr.root) {
+			s.mu.Lock()
+			s.opts.Survive, s.joins = true, joins
+			s.mu.Unlock()
+		}
+		done := make(chan error, 2)
+		go func() { done <- clients[0].Fence(t.Context()) }()
+		clients[1].Close()
+		wantEvent(t, tr.below[0], EventClosed, 1)
+		go func() { done <- clients[2].Fence(t.Context()) }()
+		if joins == 0 {
+			for range 2 {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			continue
+		}
+		first, root := tr.below[0], tr.root
+		for entered := 0; entered < 1 && t.Context().Err() == nil; {
+			first.mu.Lock()
+			entered = first.entered
+			first.mu.Unlock()
+		}
+		for in := 0; in < 1 && t.Context().Err() == nil; { // of the other server
+			root.mu.Lock()
+			in = root.in
+			root.mu.Unlock()
+		}
+		tr.edges[0].below.End()
+		root.mu.Lock()
+		if root.joins != 1 || root.in != 1 {
+			t.Errorf("%d barriers are to come, and %d servers are in: the barrier is over without a rank", root.joins, root.in)
+		}
+		root.mu.Unlock()
+	}
+}
+
 // The answers to a server below come in the order of its questions, although some are known at once.
 func TestOrderOfAnswers(t *testing.T) {
 	way := &recorder{}

@@ -9,7 +9,7 @@ import (
 type Down interface {
 	// Release ends the barrier of the server below, as its Server.Release.
 	Release()
-	// Answer brings the answer to the oldest of its questions, as its Server.Answered.
+	// Answer brings the answer to the oldest of its questions, or the result of a spawn, as its Server.Answered.
 	Answer(text []byte)
 	// Call says that a rank calls another, as its Server.Called. The server below may serve neither.
 	Call(to, from int)
@@ -40,7 +40,12 @@ func (s *Server) NewBelow(ranks int, down Down) *Below {
 }
 
 // Leave says that none of its ranks come by this server: others wait for them.
-func (b *Below) Leave() {
+func (b *Below) Leave() { b.leave(0) }
+
+// End says that all of its ranks have ended, or cannot be heard any more.
+func (b *Below) End() { b.leave(1) }
+
+func (b *Below) leave(early int) {
 	s := b.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,6 +53,7 @@ func (b *Below) Leave() {
 		return
 	}
 	b.left = true
+	s.early += early
 	for i, other := range s.below {
 		if other == b {
 			s.below = append(s.below[:i], s.below[i+1:]...)
@@ -85,7 +91,10 @@ func (b *Below) Ask(request []byte) error {
 	if err != nil {
 		return err
 	}
-	if l.cmd != "get" && l.cmd != spawnCommand && !handedUp(l.cmd) || l.multi {
+	switch {
+	case l.cmd == spawnCommand && !l.multi:
+		return b.spawn(l)
+	case l.cmd != "get" && !handedUp(l.cmd) || l.multi:
 		return fmt.Errorf("the request %.40q is none that is handed up", l.cmd)
 	}
 	s := b.s
@@ -104,10 +113,6 @@ func (b *Below) Ask(request []byte) error {
 		}
 		r.text = []byte(answer.String())
 		b.flush()
-	}
-	if l.cmd == spawnCommand {
-		s.spawnBelow(l, answered)
-		return nil
 	}
 	if l.cmd == "get" {
 		if answer := s.get(l); s.opts.Above == nil || !missing(answer) {
@@ -138,6 +143,7 @@ func (b *Below) flush() {
 func (s *Server) gather() {
 	switch {
 	case s.entered < s.local || s.in < len(s.below) || s.entered+s.in == 0 || s.raised:
+	case s.joins > 0 && s.early > 0:
 	case s.opts.Above != nil:
 		put := s.fresh
 		s.fresh, s.raised = nil, true

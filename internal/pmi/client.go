@@ -65,6 +65,7 @@ type Client struct {
 
 	gone
 	questions chan Question // has room for one
+	spawns    underWay
 
 	leaving atomic.Bool // Finalize or Close has begun: the end of the connection is no loss
 	lost    chan struct{}
@@ -84,6 +85,7 @@ func newClient(conn net.Conn, rank, size int) *Client {
 		gone:    gone{wake: make(chan struct{}, 1)},
 
 		questions: make(chan Question, 1),
+		spawns:    underWay{turn: make(chan struct{}, 1)},
 	}
 	c.in.r = conn
 	c.turn <- struct{}{}
@@ -157,6 +159,9 @@ func (c *Client) readLines() error {
 		if l.cmd == askCommand && c.ours && c.asked(l) {
 			continue
 		}
+		if l.cmd == replyName(spawnCommand) && c.ours && c.spawns.heard(l) {
+			continue
+		}
 		// A launcher that speaks out of turn would make every later reply answer the wrong question.
 		if !c.waiting.Load() {
 			return fmt.Errorf("%w: the launcher sent %q without being asked", ErrLost, l.cmd)
@@ -208,14 +213,7 @@ func (c *Client) exchange(ctx context.Context, want, cmd string, out []byte) (li
 		c.owed = false
 	}
 	c.waiting.Store(true)
-	if err := c.write(ctx, out); err != nil {
-		// The reader says best why a connection is gone.
-		select {
-		case <-c.dead:
-			err = c.deadErr
-		default:
-		}
-		c.broken = err
+	if err := c.writeRequest(ctx, out); err != nil {
 		return line{}, err
 	}
 	reply, err := c.reply(ctx)
@@ -228,6 +226,35 @@ func (c *Client) exchange(ctx context.Context, want, cmd string, out []byte) (li
 		c.owed = true
 	}
 	return line{}, err
+}
+
+// writeRequest runs while its caller holds the turn.
+func (c *Client) writeRequest(ctx context.Context, out []byte) error {
+	err := c.write(ctx, out)
+	if err != nil {
+		// The reader says best why a connection is gone.
+		select {
+		case <-c.dead:
+			err = c.deadErr
+		default:
+		}
+		c.broken = err
+	}
+	return err
+}
+
+// send makes a request whose answer is no reply in its turn.
+func (c *Client) send(ctx context.Context, out []byte) error {
+	select {
+	case <-c.turn:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { c.turn <- struct{}{} }()
+	if c.broken != nil || ctx.Err() != nil {
+		return cmp.Or(c.broken, context.Cause(ctx))
+	}
+	return c.writeRequest(ctx, out)
 }
 
 // reply waits for one that is to come.

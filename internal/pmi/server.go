@@ -76,16 +76,18 @@ type Options struct {
 	// GORUN_PEER_TIMEOUT.
 	PeerTimeout time.Duration
 	// Survive: the barrier does not wait for ranks whose connection has ended. Else it waits in vain, until the
-	// launcher ends the job.
+	// launcher ends the job. The first barriers, Joins of them, do so in any case: until they are over, a rank that ends
+	// is for the launcher to deal with.
 	Survive bool
+	Joins   int
 	Keys    []Pair                        // in the key-value space from the beginning
 	Log     func(msg string, args ...any) // of connections that prove nothing; nil: silent
-	// Fenced is called when the ranks have left their first barrier, by a goroutine of its own: all have joined. It is not
-	// called if the connection of a rank here has ended before. nil: nothing is called.
-	Fenced func()
-	// Spawn starts a job for a rank, and has done called once with what came of it. It does not wait for the job. nil:
-	// ranks that ask are refused.
-	Spawn func(rank int, q Spawn, done func(error))
+	// Fenced is called when all ranks of the job have left one of the first barriers, by a goroutine of its own, with how
+	// many of these are to come. nil: nothing is called.
+	Fenced func(left int)
+	// Spawn starts a job for a rank, and has told called with nil for each of its Joins that is over, or once with why the
+	// job has failed before. It does not wait for the job. nil: ranks that ask are refused.
+	Spawn func(rank int, q Spawn, told func(error))
 }
 
 // NoMapping as the Mapping of Options: it is not known.
@@ -131,12 +133,14 @@ type Server struct {
 	asked     map[string]*question // guarded by mu; by the text of the request
 	order     []asked              // guarded by mu; what the server above has not answered
 	held      map[string][]asked   // guarded by mu; by prefix: what waits for the answer to one like it
+	spawning  map[int]func(line)   // guarded by mu; by rank: who is told what comes of its spawn
 	below     []*Below             // guarded by mu
 	ended     []int                // guarded by mu; ranks that Gone has told of
 	reported  map[int]bool         // guarded by mu; ranks that Ended has told of
 	in        int                  // guarded by mu; of them, those that are in the barrier
 	told      answers
-	fenced    func() // guarded by mu; of Options; nil: it is not to be called any more
+	joins     int // guarded by mu; how many of the first barriers are to come
+	early     int // guarded by mu; ranks here, and servers below, that had ended before those were over
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
@@ -206,8 +210,9 @@ func NewServer(size int, o Options) *Server {
 		states:   map[int]State{},
 		conns:    map[int]*serverConn{},
 		held:     map[string][]asked{},
+		spawning: map[int]func(line){},
 		reported: map[int]bool{},
-		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}}, fenced: o.Fenced,
+		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}}, joins: o.Joins,
 	}
 	for _, p := range o.Keys {
 		s.kvs[p.Key] = p.Value
@@ -315,7 +320,7 @@ func (s *Server) leave(c *serverConn) {
 		c.inBarrier = false
 		s.entered--
 	}
-	s.fenced = nil
+	s.early++
 	if s.opts.Survive {
 		s.local--
 		s.gather()
@@ -605,9 +610,11 @@ const followKey = "follow"
 
 // release is called with mu held when all ranks are in.
 func (s *Server) release() {
-	if f := s.fenced; f != nil {
-		s.fenced = nil
-		go f()
+	if s.joins > 0 {
+		s.joins--
+		if s.opts.Fenced != nil {
+			go s.opts.Fenced(s.joins)
+		}
 	}
 	s.entered, s.in = 0, 0
 	for _, b := range s.below { // first: their ranks are further away

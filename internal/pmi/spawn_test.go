@@ -1,6 +1,7 @@
 package pmi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -9,10 +10,20 @@ import (
 	"time"
 )
 
+// spawn waits for all that comes of a spawn.
+func spawn(ctx context.Context, c *Client, q Spawn) error {
+	met, err := c.Spawn(ctx, q)
+	if err == nil {
+		err = met(ctx)
+	}
+	return err
+}
+
 // What a rank asks for reaches the launcher as it is, and so does what has come of it.
 func TestSpawnRequest(t *testing.T) {
 	args := []string{"and more", "", `back\slash`, "x=y", "two\nlines\x00\xff"}
-	want := Spawn{Ranks: 3, Command: "/bin/a program", Args: args, Dir: "/tmp", Limit: 1500 * time.Millisecond}
+	want := Spawn{Ranks: 3, Command: "/bin/a program", Args: args, Dir: "/tmp", Limit: 1500 * time.Millisecond,
+		Meet: true}
 	if err := want.Keep("port", []byte(strings.Repeat("long", 500))); err != nil || len(want.Keys) < 2 {
 		t.Fatalf("%d keys: %v", len(want.Keys), err)
 	}
@@ -24,11 +35,13 @@ func TestSpawnRequest(t *testing.T) {
 		_, clients := world(t, 2, false, Options{Spawn: func(rank int, q Spawn, done func(error)) {
 			from, got = rank, q
 			go func() {
-				done(answer)
-				done(errors.New("a second answer"))
+				if done(answer); answer == nil {
+					done(nil)
+				}
+				done(errors.New("an answer too many"))
 			}()
 		}})
-		err := clients[1].Spawn(t.Context(), want)
+		err := spawn(t.Context(), clients[1], want)
 		if from != 1 || !reflect.DeepEqual(got, want) {
 			t.Errorf("rank %d asks for %+v, want rank 1 and %+v", from, got, want)
 		}
@@ -60,6 +73,8 @@ func TestSpawnDoesNotBlock(t *testing.T) {
 	c.send("mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n")
 	done := <-later
 	d.ask("cmd=put kvsname=job key=a value=b", "cmd=put_result rc=0 msg=success")
+	c.send("mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nendcmd\n")
+	c.want("cmd=spawn_result rc=-1 msg=another_spawn_of_this_rank_is_under_way")
 	done(nil)
 	c.want("cmd=spawn_result rc=0")
 	c.send("mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n")
@@ -111,12 +126,12 @@ func TestSpawnRequestThatDoesNotFit(t *testing.T) {
 		{Ranks: 1, Command: "a", Args: []string{"x"}, Dir: "line\nfeed"},
 		{Ranks: 1, Command: "a", Args: make([]string, maxSpawn)},
 	} {
-		if err := clients[0].Spawn(t.Context(), q); err == nil {
+		if err := spawn(t.Context(), clients[0], q); err == nil {
 			t.Errorf("no error for arguments of %d bytes, %d of them", len(q.Args[0]), len(q.Args))
 		}
 	}
 	ask := func(arg string) error {
-		return clients[0].Spawn(t.Context(), Spawn{Ranks: 1, Command: "a", Args: []string{arg}})
+		return spawn(t.Context(), clients[0], Spawn{Ranks: 1, Command: "a", Args: []string{arg}})
 	}
 	if err := ask("line\nfeed"); err != nil {
 		t.Error(err)
@@ -138,7 +153,7 @@ func TestSpawnRequestFromBelow(t *testing.T) {
 	if err := want.Keep("port", []byte("somewhere")); err != nil {
 		t.Fatal(err)
 	}
-	err := clients[2].Spawn(t.Context(), want)
+	err := spawn(t.Context(), clients[2], want)
 	if !errors.Is(err, ErrNoSpawn) {
 		t.Errorf("%v, want one that wraps ErrNoSpawn", err)
 	}
@@ -148,19 +163,125 @@ func TestSpawnRequestFromBelow(t *testing.T) {
 		}
 		done(errors.New("no room"))
 	}
-	if err := clients[2].Spawn(t.Context(), want); err == nil || err.Error() != "no room" {
+	if err := spawn(t.Context(), clients[2], want); err == nil || err.Error() != "no room" {
 		t.Errorf("%v, want: no room", err)
 	}
 	long := want
 	long.Args = []string{strings.Repeat("x", 15<<10), strings.Repeat("y", 15<<10), strings.Repeat("z", 15<<10)}
-	if err := clients[2].Spawn(t.Context(), long); err == nil || !strings.Contains(err.Error(), "too long") {
+	if err := spawn(t.Context(), clients[2], long); err == nil || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("45 KiB of arguments: %v", err)
 	}
-	for _, request := range []string{"cmd=spawn", "cmd=spawn rank=1 request=!", "cmd=spawn rank=9 request=e30",
-		"cmd=spawn rank=1 request=e30"} {
+	for request, answers := range map[string]int{"cmd=spawn": 0, "cmd=spawn rank=1 request=!": 0,
+		"cmd=spawn rank=9 request=e30": 0, "cmd=spawn rank=1 request=e30": 1} {
 		e := &edge{tree: tr, down: make(chan func() error, 1)} // nothing that it answers goes down
-		if err := tr.root.NewBelow(3, e).Ask([]byte(request)); err != nil || len(e.down) != 1 {
+		if err := tr.root.NewBelow(3, e).Ask([]byte(request)); err == nil != (answers == 1) || len(e.down) != answers {
 			t.Errorf("%s: %v, %d answers", request, err, len(e.down))
 		}
 	}
+	for _, result := range []string{"cmd=spawn_result rc=0", "cmd=spawn_result rc=0 rank=2"} {
+		if tr.below[1].Answered([]byte(result)) == nil {
+			t.Errorf("%s is taken, and no spawn is under way", result)
+		}
+	}
+}
+
+// While a spawn is under way, other requests of its rank are answered, and requests of other ranks of its host, also
+// where only the server of the whole job can.
+func TestSpawnHoldsNothingUp(t *testing.T) {
+	later := make(chan func(error), 1)
+	tr, clients := treeOf(t, [][]int{{0}, {1, 2}}, []int{-1, 0})
+	tr.root.opts.Spawn = func(_ int, _ Spawn, done func(error)) { later <- done }
+	spawned := make(chan error, 1)
+	go func() { spawned <- spawn(t.Context(), clients[1], Spawn{Ranks: 1, Command: "a"}) }()
+	done := <-later
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	for _, rank := range []int{1, 2} {
+		if _, err := clients[rank].Get(ctx, "nothing"); !errors.Is(err, ErrNoKey) {
+			t.Errorf("rank %d asks for a key: %v", rank, err)
+		}
+	}
+	done(errors.New("no room"))
+	if err := <-spawned; err == nil || err.Error() != "no room" {
+		t.Errorf("%v, want: no room", err)
+	}
+}
+
+// A rank whose spawn has two results gets both, in a tree too, and can make other requests before and between them. One
+// that fails has one.
+func TestSpawnThatMeets(t *testing.T) {
+	later := make(chan func(error), 1)
+	tr, clients := treeOf(t, [][]int{{0}, {1}}, []int{-1, 0})
+	tr.root.opts.Spawn = func(_ int, _ Spawn, told func(error)) { later <- told }
+	for _, fails := range []int{0, 1, 2} { // at which result; 2: at none
+		for range outboxSize { // no place for an answer is lost
+			var met func(context.Context) error
+			first := make(chan error, 1)
+			go func() {
+				var err error
+				met, err = clients[1].Spawn(t.Context(), Spawn{Ranks: 1, Command: "a", Meet: true})
+				first <- err
+			}()
+			told := <-later
+			for result := range 2 {
+				if _, err := clients[1].Get(t.Context(), "nothing"); !errors.Is(err, ErrNoKey) {
+					t.Error(err)
+				}
+				want := error(nil)
+				if result == fails {
+					want = errors.New("no room")
+				}
+				told(want)
+				err := error(nil)
+				if result == 0 {
+					err = <-first
+				} else {
+					err = met(t.Context())
+				}
+				if fmt.Sprint(err) != fmt.Sprint(want) {
+					t.Errorf("result %d of a spawn: %v, want %v", result, err, want)
+				}
+				if want != nil {
+					break
+				}
+			}
+		}
+	}
+}
+
+// The result of a spawn that its caller has given up is not taken for the next one's, which waits for it. A rank that has
+// ended gets no result.
+func TestSpawnThatWasGivenUp(t *testing.T) {
+	later := make(chan func(error), 1)
+	s, clients := world(t, 1, false, Options{Spawn: func(_ int, _ Spawn, done func(error)) { later <- done }})
+	spawned := make(chan error, 1)
+	begin := func(ctx context.Context) func(error) {
+		go func() { spawned <- spawn(ctx, clients[0], Spawn{Ranks: 1, Command: "a"}) }()
+		return <-later
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	first := begin(ctx)
+	cancel()
+	if err := <-spawned; !errors.Is(err, context.Canceled) {
+		t.Errorf("a spawn that is given up: %v", err)
+	}
+	waits, stop := context.WithCancel(t.Context())
+	stop()
+	if err := spawn(waits, clients[0], Spawn{Ranks: 1, Command: "a"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a spawn that does not get its turn: %v", err)
+	}
+	first(errors.New("of the first"))
+	second := begin(t.Context())
+	first(errors.New("an answer too many"))
+	second(nil)
+	if err := <-spawned; err != nil {
+		t.Errorf("the second spawn: %v", err)
+	}
+	third := begin(t.Context())
+	clients[0].Close()
+	if err := <-spawned; !errors.Is(err, ErrFinalized) {
+		t.Errorf("a spawn of a rank that leaves: %v", err)
+	}
+	wantEvent(t, s, EventClosed, 0)
+	third(nil)
 }

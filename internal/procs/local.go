@@ -29,7 +29,8 @@ import (
 type Local struct {
 	host  string
 	alone bool   // any child process is ours, but for others
-	first *Local // that has made this one, by Spawned; nil: it is the first
+	late  bool   // it is of a spawned job
+	first *Local // of a spawned job: the Local of the first job; nil: this process has no such Local
 	exits chan Exit
 	work  chan func()  // for the starter thread
 	clean *cleanerTask // nil: none
@@ -80,12 +81,14 @@ func NewLocal(size int, alone bool, argv []string) *Local {
 	return l
 }
 
-// Spawned returns the Local of one more job of this process, whose ranks are others to l: l reaps and kills none of
-// them. The other job ends first.
-func (l *Local) Spawned(size int) *Local {
-	b := NewLocal(size, false, nil)
-	b.host, b.first = l.host, cmp.Or(l.first, l)
-	return b
+// NewSpawned returns the Local of one more job of this process, which a rank of outer has spawned: outer reaps and kills
+// no process of it. The spawned job ends first. outer is nil where agents have started the other ranks.
+func NewSpawned(outer *Local, size int, argv []string) *Local {
+	l := NewLocal(size, false, argv)
+	if l.late = true; outer != nil {
+		l.host, l.first = outer.host, cmp.Or(outer.first, outer)
+	}
+	return l
 }
 
 // ServeAgent makes it the backend of an agent, which may start other agents. It is called before the first Start.
@@ -138,7 +141,7 @@ func (l *Local) Start(s *Spec) (pid int, err error) {
 	}
 	l.births.Lock()
 	defer l.births.Unlock()
-	start := func() (pid int, err error) {
+	err = l.bear(func() (int, error) {
 		done := make(chan struct{})
 		l.work <- func() {
 			defer close(done)
@@ -146,15 +149,7 @@ func (l *Local) Start(s *Spec) (pid int, err error) {
 		}
 		<-done
 		return pid, err
-	}
-	if l.first == nil {
-		pid, err = start()
-	} else {
-		err = l.first.startOther(func() (int, error) {
-			pid, err = start()
-			return pid, err
-		})
-	}
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -177,6 +172,15 @@ func (l *Local) Start(s *Spec) (pid int, err error) {
 		l.clean.add(pid)
 	}
 	return pid, nil
+}
+
+// bear calls start, which starts a child of this process that is no orphan. births is held.
+func (l *Local) bear(start func() (pid int, err error)) error {
+	if l.first != nil {
+		return l.first.startOther(start)
+	}
+	_, err := start()
+	return err
 }
 
 // markOf is what tells the processes of a job from all others: the name of the job, which each inherits in its
@@ -291,7 +295,13 @@ func (l *Local) forget(pids map[int]int) {
 func (l *Local) startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
 	l.births.Lock()
 	defer l.births.Unlock()
-	c, err := startCleaner(argv, mark, groups...)
+	var c *cleaner
+	err := l.bear(func() (pid int, err error) {
+		if c, err = startCleaner(argv, mark, groups...); err == nil {
+			pid = c.pid
+		}
+		return pid, err
+	})
 	if err == nil {
 		l.mu.Lock()
 		l.helper = c.pid
@@ -327,13 +337,17 @@ func (l *Local) Close() {
 	}
 	if l.first != nil {
 		l.first.forget(l.ranks)
+		l.first.forget(map[int]int{l.helper: 0})
 	}
 	clear(l.pids)
 	clear(l.ranks)
 	mark, otherMark, others := l.mark, l.otherMark, maps.Clone(l.others)
 	l.mu.Unlock()
-	if l.alone {
+	switch {
+	case l.alone:
 		killOrphans(others, mark, otherMark)
+	case l.late && mark != "":
+		killMarked(mark)
 	}
 	close(l.work)
 }

@@ -452,8 +452,8 @@ func TestSpawnedJob(t *testing.T) {
 	before := len(first.others)
 	startShells(t, first, "sleep 1000")
 	for range 20 {
-		b := first.Spawned(2)
-		deep := b.Spawned(1)
+		b := NewSpawned(first, 2, []string{"/bin/sleep", "1000"})
+		deep := NewSpawned(b, 1, nil)
 		startShells(t, deep, "exit 5")
 		startShells(t, b, "true & true & exit 3", "true & kill -9 $$") // the orphans are the first job's
 		var got []int
@@ -478,5 +478,32 @@ func TestSpawnedJob(t *testing.T) {
 	defer first.mu.Unlock()
 	if n := len(first.others) - before; n > 0 {
 		t.Errorf("%d processes that have been reaped count as others", n)
+	}
+}
+
+// What the ranks of a spawned job have left behind ends with that job, in any session.
+func TestSpawnedJobLeavesNothing(t *testing.T) {
+	first := NewLocal(1, false, nil)
+	defer first.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	const mark = "GORUN_JOB=gorun_of_TestSpawnedJobLeavesNothing"
+	left := func() []proc.Info {
+		return proc.List(func(p proc.Info) bool { return slices.Contains(p.Env(), mark) })
+	}
+	for _, outer := range []*Local{first, nil} {
+		b := NewSpawned(outer, 1, nil)
+		_, err := b.Start(&Spec{Path: "/bin/sh", Argv: []string{"sh", "-c", "setsid sleep 1000 & exit 0"},
+			Env: []string{mark, "PATH=" + os.Getenv("PATH")}, Stdin: null, Stdout: null, Stderr: null, Control: null})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-b.Exits()
+		proc.Eventually(t, "the process that is left", func() bool { return len(left()) == 1 })
+		b.Close()
+		proc.Eventually(t, "its end", func() bool { return len(left()) == 0 })
 	}
 }

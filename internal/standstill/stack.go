@@ -225,7 +225,7 @@ func (g *stack) call() (name, at string) {
 		case is && function == "Main" && name != "": // that calls Finalize
 		case is:
 			name, at = function, g.creates.at // of go mpi.Recv(...)
-		case name != "" && strings.HasPrefix(f.function, library+"/gpu."):
+		case name != "" && f.isLibrarys(): // package gpu, which calls mpi, or a part of the library that mpi calls back
 		case name != "":
 			return plainName(name), filepath.Base(f.at)
 		case f.isUsers():

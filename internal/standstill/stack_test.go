@@ -60,6 +60,14 @@ func TestWaiting(t *testing.T) {
 	if op, at := main.call(); op != "Recv" || at != "solve.go:7" {
 		t.Errorf("it is in %q at %q", op, at)
 	}
+	main = parseStack("goroutine 1 [syscall]:\n" + in + "pml.(*waitFor).park(0x1)\n\t/m/pml/wait.go:1\n" + library +
+		".Spawn.func1(0x1, 0x2)\n\t/m/spawn.go:4\n" + in + "internal/coll.(*Group).Create.func1()\n\t/m/queue.go:91\n" +
+		in + "internal/coll.(*Group).RunDetached(0x1)\n\t/m/queue.go:122\n" + in +
+		"internal/coll.(*Group).Create(0x1)\n\t/m/queue.go:86\n" + library + ".Spawn(0x1)\n\t/m/spawn.go:3\nmain.main()\n" +
+		"\t/solve.go:8\n")
+	if op, at := main.call(); op != "Spawn" || at != "solve.go:8" {
+		t.Errorf("a call by which others are made is in %q at %q", op, at)
+	}
 	main = parseStack("goroutine 1 [select]:\n" + in + "internal/pmi.(*Client).reply(0x1)\n\t/m/c.go:1\n" + library +
 		".finalize()\n\t/m/init.go:1\n" + library + ".Finalize()\n\t/m/init.go:2\n" + library + ".Main(0x1)\n\t/m/init.go:3\n" +
 		"main.main()\n\t/solve.go:9")

@@ -67,10 +67,17 @@ func Follow(ctx context.Context, addr string, j Job) (*Member, error) {
 	return &Member{Client: c, job: j}, nil
 }
 
+// turnedAwayFor is how long an address is tried again that closes the connection: too many may be open there.
+const turnedAwayFor = 5 * time.Second
+
 // FollowAny is Follow where rank 0 may be at any of some addresses, the most promising first.
 func FollowAny(ctx context.Context, addrs []string, j Job) (*Member, error) {
-	m, won, errs := auth.Race(ctx, len(addrs), func(trying context.Context, i int) (*Member, error) {
-		return Follow(trying, addrs[i], j)
+	m, won, errs := auth.Race(ctx, len(addrs), func(trying context.Context, i int) (m *Member, err error) {
+		err = auth.Retry(trying, turnedAwayFor, func() error {
+			m, err = Follow(trying, addrs[i], j)
+			return err
+		})
+		return m, err
 	}, func(m *Member) { m.Close() })
 	if won {
 		return m, nil
@@ -105,7 +112,6 @@ func (m *Member) watch() {
 			continue
 		case m.job.Survive:
 			left--
-			m.server.Ended(e.Rank)
 			m.server.Gone(e.Rank)
 			continue
 		default:

@@ -186,6 +186,46 @@ func TestSurvive(t *testing.T) {
 	}
 }
 
+// crowded is a listener that turns the first connections away, as one does that has too many.
+type crowded struct {
+	net.Listener
+	left int
+}
+
+func (c *crowded) Accept() (net.Conn, error) {
+	for ; c.left > 0; c.left-- {
+		conn, err := c.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		conn.Close()
+	}
+	return c.Listener.Accept()
+}
+
+// A rank that is turned away tries again.
+func TestFollowCrowded(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := Job{Size: 2, Name: "test", Launcher: "test", Key: bytes.Repeat([]byte{7}, 32), PeerTimeout: patience,
+		Survive: true, Warn: func(msg string, args ...any) { t.Error(msg, args) }}
+	first, err := Lead(ctx, &crowded{ln, 2}, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	j.Rank = 1
+	second, err := FollowAny(ctx, []string{ln.Addr().String()}, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Close()
+}
+
 // The error of a rank that reaches rank 0 by no address says so.
 func TestFollowNoOne(t *testing.T) {
 	j := Job{Size: 2, Rank: 1, Name: "test", Key: make([]byte, 32), PeerTimeout: patience}
