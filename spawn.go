@@ -197,16 +197,22 @@ func (s *spawning) meet(c *Comm, m *agree.Exchange, port *join.Port, told []byte
 		return nil, m.Refuse(s.error(ErrAborted, "%w", err))
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	go func() { cancel(c.group.AwaitLoss(ctx)) }()
+	over := make(chan struct{})
+	go func() {
+		cancel(c.group.AwaitLoss(ctx))
+		close(over)
+	}()
 	s.world, err = bridgeBy(ctx, port, port.Number(c.group.Rank), c.self)
+	lost := context.Cause(ctx)
+	cancel(nil)
+	<-over // Finalize would count the probe
 	if err != nil {
 		class := ErrSpawn
 		if s.places != nil { // most likely a rank has died, of which AwaitLoss has not heard yet
 			class = ErrPeerFailed
 		}
 		no := m.Refuse(s.error(class, "the ranks that were started do not meet this one: %w", err))
-		if lost := context.Cause(ctx); lost != nil {
+		if lost != nil {
 			no = m.Met(lost)
 		}
 		no.Cause = nil // all report what the first one has met: what others meet follows from it
