@@ -394,6 +394,7 @@ func (c *Comm) free() bool {
 		}
 		c.group.Numbers.Release(c.group.Context/agree.ContextsEach, c.group.Senders())
 		c.group.Unpublish()
+		process.bridges.freed(c.commState)
 	})
 	return true
 }

@@ -60,7 +60,7 @@
 // # Outliving ranks
 //
 // Comm.Failed, Comm.AckFailed, Comm.Revoke, Comm.Agree and Comm.Shrink let a program go on without ranks that have
-// died: docs/recovery.md.
+// died, and Comm.Replace with new ones in their places: docs/recovery.md.
 //
 // # Messages
 //

@@ -452,6 +452,7 @@ func (t *tour) communicators() {
 		return w.DistGraphWeighted([]Edge{{me, 1 - me}}, []int{1})
 	})
 	shrunk := made("Comm.Shrink", w.Shrink)
+	made("Comm.Replace", w.Replace)
 	t.call("Comm.Agree", func() { same(ok(w.Agree(6)), 6) })
 	t.call("Comm.AckFailed", func() { same(ok(w.AckFailed(0)), 0) })
 	t.call("Comm.Revoke", func() { must(shrunk.Revoke()) })

@@ -91,7 +91,7 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	process.world = worldOf(m.Engine, m.Rank, m.Size, coll.NewSetup(m.Engine, coll.Settings(m.Collectives)))
 	process.member.Store(m)
-	parent, err := meetParents(m, process.world.self)
+	met, err := meetParents(m, process.world.self)
 	if err != nil {
 		process.world = nil
 		process.member.Store(nil)
@@ -110,10 +110,13 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	world, report := observed(process.world, o)
 	process.report, process.hooks = report, world.hook()
-	if h := process.hooks; h != nil && parent != nil {
-		parent = h.stand(parent)
+	if h := process.hooks; h != nil {
+		met = h.stand(met)
 	}
-	process.parent.Store(parent)
+	if met != nil && !met.IsInter() { // this rank has the place of one that has died
+		return met, nil
+	}
+	process.parent.Store(met)
 	return world, nil
 }
 
@@ -165,7 +168,8 @@ func Finalize() error {
 }
 
 func finalize() error {
-	first := membership{process.member.Load(), process.world}
+	first := membership{member: process.member.Load(), world: process.world}
+	process.bridges.keep()
 	all := func() []membership { return append([]membership{first}, process.bridges.list()...) }
 	// What goes on without a caller in one world may need a rank that is in Finalize, and waits in another one.
 	allAtEnd := func() {

@@ -124,8 +124,7 @@ func (c *Comm) Agree(flags uint32) (uint32, error) {
 	case err != nil:
 		return 0, c.group.Wrap(op, Undefined, Undefined, err)
 	case result.Calls != agree.CallAgree:
-		err = mpierr.New("", ErrComm, "some ranks call Agree and others Shrink; all ranks make the same calls in the "+
-			"same order")
+		err = agree.MixedCalls(result.Calls)
 	case !result.Dead.Within(result.Acked):
 		err = mpierr.New("", ErrPeerFailed, "%s, and not all ranks that live have acknowledged that; call AckFailed "+
 			"and Agree again, or Shrink", c.haveFailed(result.Dead))
@@ -165,7 +164,7 @@ func (c *Comm) Shrink() (*Comm, error) {
 	}
 	var made handover
 	fail := c.group.InOrder(c.ctx, op, func() error {
-		id, dead, err := c.group.Shrink()
+		id, dead, err := c.group.Shrink(agree.CallShrink)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/coll"
+	"github.com/gorun-mpi/mpi/internal/consensus"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
@@ -31,11 +33,19 @@ func SpawnDir(dir string) SpawnOption { return func(s *spawning) { s.dir = dir }
 
 // spawning is what the caller of Spawn has asked for.
 type spawning struct {
+	kind    agree.Creation // the call
 	n       int
 	command string
 	args    []string
 	root    int
 	dir     string
+	places  []int // of Replace: where the processes stand
+
+	world *Comm // of both sides, once this rank has met them
+}
+
+func (s *spawning) error(class error, format string, args ...any) *Error {
+	return mpierr.New(s.kind.String(), class, format, args...)
 }
 
 // Spawn starts n processes that run a command, and returns an intercommunicator: its local group is c's, its remote
@@ -47,7 +57,8 @@ type spawning struct {
 // gorun and mpiexec.hydra start ranks; in a Slurm allocation, in pods and elsewhere Spawn is ErrUnavailable. It is
 // ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or does not call it within
 // GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
-// ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides.
+// ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides, unless they have freed
+// all communicators with each other.
 //
 // Messages to the new ranks go by shared memory or TCP. What is made of the intercommunicator, such as by Merge, works
 // as usual. It does not go together with the world in one call: WaitAll takes requests, and Intercomm and the methods
@@ -60,7 +71,7 @@ func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
-	s := &spawning{n: n, command: command, args: slices.Clone(args)}
+	s := &spawning{kind: agree.MakeSpawn, n: n, command: command, args: slices.Clone(args)}
 	for _, o := range opts {
 		o(s)
 	}
@@ -82,8 +93,8 @@ func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (
 
 // run has four rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
 // it has had started; it has met them, or knows why no rank does; and all have met them.
-func (s *spawning) run(c *Comm, m *agree.Exchange) (*Comm, *agree.Veto) {
-	_, no := m.Round(0, agree.AppendInts(nil, int64(s.root)), m.Refuse(s.check(c)), nil)
+func (s *spawning) run(c *Comm, m *agree.Exchange) (d *Comm, no *agree.Veto) {
+	_, no = m.Round(0, agree.AppendInts(nil, int64(s.root)), m.Refuse(s.check(c)), nil)
 	if no != nil {
 		return nil, no
 	}
@@ -100,36 +111,38 @@ func (s *spawning) run(c *Comm, m *agree.Exchange) (*Comm, *agree.Veto) {
 	if _, no = m.Round(0, nil, no, &told); no != nil {
 		return nil, no
 	}
-	d, err := s.meet(c, port, told.port)
+	d, own := s.meet(c, m, port, told.port)
 	if c.group.Rank == s.root {
-		no = m.Refuse(err)
+		no = own
 	}
-	if _, no = m.Round(0, nil, no, nil); no != nil {
+	if _, no = m.Round(0, nil, no, nil); no == nil {
+		_, no = m.Round(0, nil, own, nil)
+	}
+	if no != nil {
+		process.bridges.drop(s.world)
 		return nil, no
 	}
-	_, no = m.Round(0, nil, m.Refuse(err), nil)
-	return d, no
+	return d, nil
 }
 
 // check is what is wrong with the caller's arguments, or with its place.
 func (s *spawning) check(c *Comm) *Error {
 	switch n := c.group.Size; {
 	case s.root < 0 || s.root >= n:
-		return mpierr.New("Spawn", ErrRoot, "the root is %d; the communicator has %s", s.root, c.ranksText())
+		return s.error(ErrRoot, "the root is %d; the communicator has %s", s.root, c.ranksText())
 	case c.group.Rank != s.root:
 		return nil
 	case s.n < 1:
-		return mpierr.New("Spawn", ErrCount, "the number of ranks to start is %d; start 1 at least", s.n)
+		return s.error(ErrCount, "the number of ranks to start is %d; start 1 at least", s.n)
 	case s.n > join.MaxSpawned:
-		return mpierr.New("Spawn", ErrCount, "the number of ranks to start is %d; one Spawn starts %d at most", s.n,
-			join.MaxSpawned)
+		return s.error(ErrCount, "the number of ranks to start is %d; one call starts %d at most", s.n, join.MaxSpawned)
 	}
 	if !ofThisProcess(c.group.Engine) {
-		return mpierr.New("Spawn", ErrUnavailable, "the ranks of RunLocal are goroutines, which have no launcher; start "+
-			"the program by gorun -n N")
+		return s.error(ErrUnavailable, "the ranks of RunLocal are goroutines, which have no launcher; start the program "+
+			"by gorun -n N")
 	}
 	if err := process.member.Load().CanSpawn(); err != nil {
-		return mpierr.New("Spawn", ErrUnavailable, "%w", err)
+		return s.error(ErrUnavailable, "%w", err)
 	}
 	return s.find()
 }
@@ -146,7 +159,7 @@ func (s *spawning) find() *Error {
 		}
 	}
 	if err != nil {
-		return mpierr.New("Spawn", ErrSpawn, "%w", err)
+		return s.error(ErrSpawn, "%w", err)
 	}
 	return nil
 }
@@ -156,35 +169,60 @@ func (s *spawning) start(c *Comm) (*join.Port, *Error) {
 	m := process.member.Load()
 	p, err := m.Open(c.group.Size, s.root, s.n)
 	if err != nil {
-		return nil, mpierr.New("Spawn", ErrUnavailable, "%w", err)
+		return nil, s.error(ErrUnavailable, "%w", err)
 	}
+	p.Places = s.places
 	if err := m.Spawn(p, s.command, s.args, s.dir); err != nil {
 		p.Close()
 		if errors.Is(err, join.ErrNoSpawn) {
-			return nil, mpierr.New("Spawn", ErrUnavailable, "%w", err)
+			return nil, s.error(ErrUnavailable, "%w", err)
 		}
-		return nil, mpierr.New("Spawn", ErrSpawn, "%s: %w", cmp.Or(s.command, "the caller's program"), err)
+		return nil, s.error(ErrSpawn, "%s: %w", cmp.Or(s.command, "the caller's program"), err)
 	}
 	return p, nil
 }
 
-// meet joins the world of both sides. port is nil at ranks that have been told of it.
-func (s *spawning) meet(c *Comm, port *join.Port, told []byte) (*Comm, *Error) {
+// meet joins the world of both sides. port is nil at ranks that have been told of it. It gives up when another rank of
+// c has failed, which may never come.
+func (s *spawning) meet(c *Comm, m *agree.Exchange, port *join.Port, told []byte) (*Comm, *agree.Veto) {
 	err := error(nil)
 	if port == nil {
 		port, err = join.ParsePort(told)
 	}
-	if err == nil && (port.Parents != c.group.Size || port.Root != s.root) {
-		err = fmt.Errorf("the root has told of %d ranks with root %d", port.Parents, port.Root)
+	if err == nil && (port.Parents != c.group.Size || port.Root != s.root ||
+		s.places != nil && port.Size-port.Parents != len(s.places)) {
+		err = fmt.Errorf("the root has told of %d of %d ranks with root %d", port.Parents, port.Size, port.Root)
 	}
 	if err != nil {
-		return nil, mpierr.New("Spawn", ErrAborted, "%w", err)
+		return nil, m.Refuse(s.error(ErrAborted, "%w", err))
 	}
-	w, err := bridgeBy(port, port.Number(c.group.Rank), c.self)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	over := make(chan struct{})
+	go func() {
+		cancel(c.group.AwaitLoss(ctx))
+		close(over)
+	}()
+	s.world, err = bridgeBy(ctx, port, port.Number(c.group.Rank), c.self)
+	lost := context.Cause(ctx)
+	cancel(nil)
+	<-over // Finalize would count the probe
 	if err != nil {
-		return nil, mpierr.New("Spawn", ErrSpawn, "the ranks that were started do not meet this one: %w", err)
+		class := ErrSpawn
+		if s.places != nil { // most likely a rank has died, of which AwaitLoss has not heard yet
+			class = ErrPeerFailed
+		}
+		no := m.Refuse(s.error(class, "the ranks that were started do not meet this one: %w", err))
+		if lost != nil {
+			no = m.Met(lost)
+		}
+		no.Cause = nil // all report what the first one has met: what others meet follows from it
+		return nil, no
 	}
-	d := newComm(interOf(w, parentsOf(port), childrenOf(port)), c.ctx)
+	if s.places != nil {
+		port.Places = s.places
+		return inPlaces(s.world, port, c.ctx), nil
+	}
+	d := newComm(interOf(s.world, parentsOf(port), childrenOf(port)), c.ctx)
 	d.group.SetName(fmt.Sprintf("%s.spawn%d", c.Name(), c.made.Add(1)))
 	return d, nil
 }
@@ -209,15 +247,18 @@ func (p *portPayload) ReadVerdict(d *agree.Decoder) { p.port = d.Bytes() }
 // process.
 func Parent() *Comm { return process.parent.Load() }
 
-// meetParents makes Parent, if this rank was spawned. m has just joined.
+// meetParents makes Parent, if this rank was spawned, or the communicator in which it takes a place. m has just joined.
 func meetParents(m *join.Member, self *selfComm) (*Comm, error) {
 	port, err := m.Invited()
 	if port == nil || err != nil {
 		return nil, err
 	}
-	w, err := bridgeBy(port, port.Parents+m.Rank, self)
+	w, err := bridgeBy(context.Background(), port, port.Parents+m.Rank, self)
 	if err != nil {
 		return nil, fmt.Errorf("this rank was spawned, and does not meet its parents: %w", err)
+	}
+	if port.Places != nil {
+		return takePlace(w, port)
 	}
 	d := newComm(interOf(w, childrenOf(port), parentsOf(port)), nil)
 	d.group.SetName("parent")
@@ -249,19 +290,21 @@ func interOf(w *Comm, local, remote *ranks.Set) *commState {
 
 // bridges are the worlds that this process is in apart from the world of Init.
 type bridges struct {
-	mu  sync.Mutex
-	all []membership // guarded by mu
+	mu   sync.Mutex
+	all  []membership // guarded by mu
+	kept bool         // guarded by mu; Finalize has begun, which leaves them
 }
 
 // membership is a world that this process is in.
 type membership struct {
-	member *join.Member
-	world  *Comm
+	member  *join.Member
+	world   *Comm
+	leaving bool // this rank has no communicator in it; guarded by bridges.mu
 }
 
-// bridgeBy joins the world of both sides of a spawn. self is this process's.
-func bridgeBy(p *join.Port, number int, self *selfComm) (*Comm, error) {
-	m, err := process.member.Load().JoinPort(p, number)
+// bridgeBy joins the world of both sides of a spawn, unless until ends before. self is this process's.
+func bridgeBy(until context.Context, p *join.Port, number int, self *selfComm) (*Comm, error) {
+	m, err := process.member.Load().JoinPort(until, p, number)
 	if err != nil {
 		return nil, err
 	}
@@ -275,8 +318,57 @@ func bridgeBy(p *join.Port, number int, self *selfComm) (*Comm, error) {
 		m.Close(err)
 		return nil, err
 	}
-	b.all = append(b.all, membership{m, w})
+	b.all = append(b.all, membership{member: m, world: w})
 	return w, nil
+}
+
+// keep leaves all worlds to Finalize.
+func (b *bridges) keep() {
+	b.mu.Lock()
+	b.kept = true
+	b.mu.Unlock()
+}
+
+// take is the membership of a world that the caller leaves. nil: this rank is not in it, or Finalize leaves it.
+func (b *bridges) take(w *Comm) *join.Member {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.all, func(j membership) bool { return j.world == w })
+	if i < 0 || b.kept {
+		return nil
+	}
+	m := b.all[i].member
+	b.all = slices.Delete(b.all, i, i+1)
+	return m
+}
+
+// drop leaves a world at once, in which not all ranks have met. nil: this rank has not.
+func (b *bridges) drop(w *Comm) {
+	if m := b.take(w); m != nil {
+		m.Close(mpierr.New("", ErrPeerFailed, "not all ranks have met those that were started"))
+	}
+}
+
+// freed is called when a communicator has been freed. If it was the last one of its world at this rank, the rank leaves
+// that when the other ranks have none either. A rank that left before would have failed for those that still agree.
+func (b *bridges) freed(c *commState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.all, func(j membership) bool { return j.member.Engine == c.group.Engine })
+	if i < 0 || b.all[i].leaving || !c.group.Numbers.Idle() {
+		return
+	}
+	b.all[i].leaving = true
+	w := b.all[i].world
+	go func() {
+		w.group.Agree(consensus.Value{})
+		if m := b.take(w); m != nil {
+			w.group.LeaveAll()
+			m.Engine.Return()
+			m.Leave()
+			m.Close(agree.FreedError("communicator"))
+		}
+	}()
 }
 
 // list is what there is.

@@ -185,13 +185,20 @@ func TestPrograms(t *testing.T) {
 // checkRecovery kills ranks over both transports: the exit code of such a job is the first death's. The other
 // operations of recovery have their test in process.
 func checkRecovery(t *testing.T, bin string) {
-	want := regexp.MustCompile(`^# OSU MPI Failure Notice Test v7\.4 \(gorun\)\n# Ranks .*\n4( +\d+\.\d\d){3} +2\n$`)
-	for _, transports := range []string{"shm", "tcp"} {
-		args := slices.Insert(gorun(bin, 6, "recovery kill -i 2 -x 1"), 1, "--enable-recovery")
-		out, stderr, err := start(t, []string{"GORUN_TRANSPORTS=" + transports}, args...)
+	for _, c := range []struct{ transports, flag, operation, title string }{
+		{"shm", "--enable-recovery", "kill", "Failure Notice"}, {"tcp", "--enable-recovery", "kill", "Failure Notice"},
+		{"shm", "--respawn=3", "replace", "Replace"},
+	} {
+		ranks := 4
+		if c.operation == "kill" {
+			ranks += 2
+		}
+		want := regexp.MustCompile(`^# OSU MPI ` + c.title + ` Test v7\.4 \(gorun\)\n# Ranks .*\n4( +\d+\.\d\d){3} +2\n$`)
+		args := slices.Insert(gorun(bin, ranks, "recovery "+c.operation+" -i 2 -x 1"), 1, c.flag)
+		out, stderr, err := start(t, []string{"GORUN_TRANSPORTS=" + c.transports}, args...)
 		var ended *exec.ExitError
 		if !errors.As(err, &ended) || ended.ExitCode() != 128+9 || !want.MatchString(out) {
-			t.Errorf("%s: %v, printed\n%swant %v\n%s", transports, err, out, want, stderr)
+			t.Errorf("%s over %s: %v, printed\n%swant %v\n%s", c.operation, c.transports, err, out, want, stderr)
 		}
 	}
 }

@@ -13,7 +13,7 @@
 //
 // Each rank sends a copy of its slices to partners, on other hosts where there are any. A rank holds two checkpoints,
 // so that a death in a Save leaves the one before it whole. After a death the program makes a communicator of the old
-// size, in which a spare rank has the place of the dead one, and every rank calls Restore on it.
+// size, in which a new rank has the place of the dead one (Comm.Replace), and every rank calls Restore on it.
 //
 // A rank needs 2 × (1 + Partners) times the memory of its slices.
 //

@@ -12,7 +12,7 @@
 //	queue         a work queue without a master: FetchOp on a window
 //	hashtable     a hash table spread over all ranks: CompareAndSwap and Accumulate
 //	halo          neighbours write each other's halo cells: PutNotify and WaitNote
-//	survive       a heat equation that goes on from a checkpoint when ranks die: Revoke, Shrink, mpi/checkpoint
+//	survive       a heat equation that goes on from a checkpoint when ranks die: Replace, mpi/checkpoint
 //
 // Start one with "gorun -n 4 ./examples/heat". Every example runs with any number of ranks; examples_test.go starts
 // each of them with 1, 2, 3, 4, 6 and 8. The seven before survive check their own answers, and fail if these are wrong.

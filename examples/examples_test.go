@@ -71,12 +71,11 @@ func TestSurvive(t *testing.T) {
 	}
 	bin := t.TempDir()
 	build(t, bin, "../cmd/gorun", "./survive")
-	start := func(n, spares, deaths int, after time.Duration) (string, string) {
+	start := func(deaths int, after time.Duration) (string, string) {
 		ctx, cancel := context.WithTimeout(t.Context(), runLimit)
 		defer cancel()
-		c := exec.CommandContext(ctx, filepath.Join(bin, "gorun"), "--enable-recovery", "-n", strconv.Itoa(n),
-			filepath.Join(bin, "survive"), "-steps", "600", "-spares", strconv.Itoa(spares), "-deaths", strconv.Itoa(deaths),
-			"-after", after.String())
+		c := exec.CommandContext(ctx, filepath.Join(bin, "gorun"), "--respawn", "2", "-n", "4",
+			filepath.Join(bin, "survive"), "-steps", "600", "-deaths", strconv.Itoa(deaths), "-after", after.String())
 		var out, errs bytes.Buffer
 		c.Stdout, c.Stderr = &out, &errs
 		err := c.Run() // with deaths, the status of the rank that died first
@@ -85,10 +84,14 @@ func TestSurvive(t *testing.T) {
 		}
 		return out.String(), errs.String()
 	}
-	want, _ := start(4, 0, 0, time.Second)
+	want, _ := start(0, time.Second)
 	for _, after := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond} {
-		if got, errs := start(6, 2, 2, after); got != want {
-			t.Errorf("two deaths, %v apart: %q, without deaths %q\n%s", after, got, want, errs)
+		got, errs := start(2, after)
+		if got != want {
+			t.Errorf("two deaths, each after %v: %q, without deaths %q\n%s", after, got, want, errs)
+		}
+		if n := strings.Count(errs, "the job goes on without it"); after < 2*time.Millisecond && n != 2 {
+			t.Errorf("%d ranks have died:\n%s", n, errs)
 		}
 	}
 }

@@ -29,6 +29,7 @@ type Options struct {
 	Timestamp      bool   // each line of output begins with the time, of the clock of the rank's host
 	PrintExits     bool   `json:"-"` // at the end it is said how each rank has ended
 	Recover        bool   // a rank that fails, or a host that is lost, does not end the job; Abort does
+	Respawn        int    `json:"-"` // ranks that may be started in the places of others; it needs Recover
 	OutputDir      string // "": the ranks write to Stdout and Stderr
 	// What ranks write to standard error goes where their standard output does, in its order.
 	MergeStderr bool

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -31,6 +32,8 @@ import (
 type spawns struct {
 	all   []*spawned    // from the request on until they are over
 	phase phase         // that they have been told of
+	again atomic.Int32  // ranks started in the places of others, of all runs; in the first one
+	lost  sync.Map      // the names of hosts that are lost, as any of the runs knows; in the first one
 	count *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
 }
 
@@ -61,12 +64,36 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 			told(errEnds)
 			return
 		}
+		if err := r.mayReplace(q); err != nil {
+			told(err)
+			return
+		}
 		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: told,
 			joins: q.Joins()}
 		j := r.spawnedJob(rank, q, s.number)
 		r.spawns.all = append(r.spawns.all, s)
 		go s.live(j)
 	})
+}
+
+// mayReplace counts ranks that take the places of others, and says why they must not.
+func (r *run) mayReplace(q pmi.Spawn) error {
+	if !q.InPlaces() {
+		return nil
+	}
+	first, n, most := r.first(), q.Ranks, r.job.Respawn
+	before := int(first.spawns.again.Add(int32(n))) - n
+	switch {
+	case before+n <= most:
+		return nil
+	case most == 0:
+		first.spawns.again.Add(-int32(n))
+		return fmt.Errorf("%w: a rank that died is started again if the job was started by gorun --respawn N: N ranks at "+
+			"most, %d now", pmi.ErrNoSpawn, n)
+	}
+	first.spawns.again.Add(-int32(n))
+	return fmt.Errorf("%w: %d more would be started in the places of others, and %d have been, and gorun was given "+
+		"--respawn %d", pmi.ErrNoSpawn, n, before, most)
 }
 
 // spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.
@@ -81,7 +108,7 @@ func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
 	own := r.job.Apps[r.plan.Specs[at].App]
 	hosts, before := []place.Host{{Name: r.plan.Host}}, len(r.plan.Specs)
 	if r.plan.Remote {
-		hosts, before = r.job.Hosts, (r.plan.World+len(r.plan.Layout.Hosts)-1)/len(r.plan.Layout.Hosts)
+		hosts, before = r.hostsLeft(), (r.plan.World+len(r.plan.Layout.Hosts)-1)/len(r.plan.Layout.Hosts)
 	}
 	app := App{Ranks: q.Ranks, Path: q.Command, Name: q.Command, Args: q.Args, Dir: cmp.Or(q.Dir, own.Dir),
 		Env: append(slices.Clone(own.Env), pmi.EnvSpawned+"=1")}
@@ -208,6 +235,27 @@ func (l *spawns) rankEnded(rank int) {
 			})
 		}
 	}
+}
+
+// first is the run of the first job.
+func (r *run) first() *run {
+	if r.spawned != nil {
+		return r.spawned.top()
+	}
+	return r
+}
+
+// hostsLeft are the hosts of the job without those that are lost.
+func (r *run) hostsLeft() []place.Host {
+	lost := &r.first().spawns.lost
+	left := slices.DeleteFunc(slices.Clone(r.job.Hosts), func(h place.Host) bool {
+		_, is := lost.Load(h.Name)
+		return is
+	})
+	if len(left) == 0 { // the host of the rank that asks, too
+		return r.job.Hosts
+	}
+	return left
 }
 
 // top is the run of the first job.

@@ -75,6 +75,7 @@ func (r *run) remoteLost(rank int) {
 	st := r.ranks[rank]
 	st.ended = true
 	r.alive--
+	r.first().spawns.lost.Store(st.host, true)
 	r.spawns.rankEnded(rank)
 	switch {
 	case r.parent != nil:
@@ -87,6 +88,7 @@ func (r *run) remoteLost(rank int) {
 
 func (r *run) neverStarted(rank int) {
 	r.ranks[rank].ended = true
+	r.first().spawns.lost.Store(r.ranks[rank].host, true)
 	if r.parent == nil {
 		r.announceDeath(rank)
 	}

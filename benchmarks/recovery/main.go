@@ -8,11 +8,12 @@
 //	revoke   from Revoke at rank 0 until a receive has ended with ErrRevoked at every other rank
 //	agree    Agree, from when all ranks have called it until it has returned at all
 //	shrink   Shrink likewise
+//	replace  from kill -9 of a rank until Replace has returned at every other rank, and the new one has its world
 //
 // The program prints the median, the least and the greatest time of -i rounds (11), after -x rounds (3) that it does
 // not count. kill needs a rank to kill for each round, and prints the number of ranks in a round: with -n 21 seven
-// ranks and one that dies. The ranks that die later, or have died, take no part. In kill and revoke all ranks sleep in
-// their receives before the clock is read.
+// ranks and one that dies. The ranks that die later, or have died, take no part. replace needs gorun --respawn N, for a
+// rank in each round. In kill, revoke and replace all ranks sleep in their receives before the clock is read.
 //
 // The clock is the host's (CLOCK_MONOTONIC): all ranks must be on one host.
 //
@@ -38,8 +39,8 @@ import (
 
 var program = harness.Program{
 	Name: "recovery", Title: "OSU MPI Recovery Test", Operand: "OPERATION", MinRanks: 2, Takes: "ix",
-	About: "Measures how soon ranks hear of a death, and Revoke, Agree and Shrink: " + strings.Join(names(), ", ") +
-		". Needs gorun --enable-recovery.",
+	About: "Measures how soon ranks hear of a death, and Revoke, Agree, Shrink and Replace: " +
+		strings.Join(names(), ", ") + ". kill needs gorun --enable-recovery, and replace gorun --respawn N.",
 	Counts:   "rounds measured",
 	Defaults: harness.Options{Small: harness.Rounds{Iterations: 11, Warmup: 3}},
 	Check: func(o harness.Options) error {
@@ -66,14 +67,16 @@ func main() { bench.Main(program, run) }
 type operation struct {
 	name, title string
 	kills       bool // a rank in each round
+	renews      bool // the rank that dies has a place in the next round
 	round       func(m *member, i int) (span, error)
 }
 
 var operations = []operation{
-	{"kill", "Failure Notice", true, (*member).kill},
-	{"revoke", "Revoke", false, (*member).revoke},
-	{"agree", "Agree", false, (*member).agree},
-	{"shrink", "Shrink", false, (*member).shrink},
+	{"kill", "Failure Notice", true, false, (*member).kill},
+	{"revoke", "Revoke", false, false, (*member).revoke},
+	{"agree", "Agree", false, false, (*member).agree},
+	{"shrink", "Shrink", false, false, (*member).shrink},
+	{"replace", "Replace", true, true, (*member).replace},
 }
 
 func names() (list []string) {
@@ -107,14 +110,18 @@ func run(j *bench.Job) error {
 	table := j.Program.Table(j.Output, "", "Ranks", harness.Column{Head: "Median(us)"}, harness.Column{Head: "Min(us)"},
 		harness.Column{Head: "Max(us)"}, harness.Column{Head: "Rounds", Width: 12})
 	in := m.lives // a round
-	if o.kills {
+	if o.kills && !o.renews {
 		in++
 	}
 	return table.Run([]int64{int64(in)}, func(int64) ([]any, error) {
 		var took []int64
 		rounds := j.Options.Small
-		for i := range rounds.Warmup + rounds.Iterations {
-			s, err := o.round(m, i)
+		for i := m.first; i < rounds.Warmup+rounds.Iterations; i++ {
+			s, err := m.part, error(nil)
+			if s == (span{}) {
+				s, err = o.round(m, i)
+			}
+			m.part = span{}
 			if err != nil {
 				return nil, fmt.Errorf("round %d: %w", i, err)
 			}
@@ -139,29 +146,33 @@ type member struct {
 	pids  []int
 	now   func() int64 // the host's clock, in nanoseconds
 	word  []byte
+	first int  // the round in which this rank was started
+	part  span // its part of that round, if another rank has died in it
 }
 
 // process is where a rank is.
 type process struct {
-	PID  int
-	Host string // and namespace of PID
+	PID    int
+	Host   string // and namespace of PID
+	Rounds int    // that it has seen
 }
 
 // newMember returns nil where the job does not fit the operation; rank 0 says why.
 func newMember(j *bench.Job, o operation) (*member, error) {
 	m := &member{world: j.World, lives: j.Ranks, word: make([]byte, 1)}
-	if rounds := j.Options.Small; o.kills {
+	if rounds := j.Options.Small; o.kills && !o.renews {
 		deaths := rounds.Warmup + rounds.Iterations
 		if m.lives -= deaths; m.lives < 1 {
 			return nil, j.Refuse(fmt.Errorf("a rank dies in each of %d rounds and one must be left, and this job has %d; "+
 				"start it with gorun --enable-recovery -n %d or more", deaths, j.Ranks, deaths+1))
 		}
 	}
-	own, err := thisProcess()
-	if err != nil {
+	var err error
+	if m.now, err = hostClock(); err != nil {
 		return nil, err
 	}
-	all, err := mpi.AllgatherObjects(j.World, own)
+	began := m.now()
+	all, err := m.meet(0)
 	if err != nil {
 		return nil, err
 	}
@@ -170,13 +181,29 @@ func newMember(j *bench.Job, o operation) (*member, error) {
 			return nil, j.Refuse(fmt.Errorf("rank %d is not on the host of rank 0, which has another clock; start all "+
 				"ranks on one host", rank))
 		}
+		if p.Rounds > 0 { // the others have begun, and this rank has the place of one that has died
+			m.first, m.part = p.Rounds-1, span{Ended: began}
+		}
 		if o.kills && rank > 0 && p.PID == all[0].PID {
 			return nil, j.Refuse(fmt.Errorf("ranks 0 and %d are one process, which cannot be killed for one of them", rank))
 		}
+	}
+	return m, nil
+}
+
+// meet has the ranks tell each other where they are. rounds is how many this one has seen.
+func (m *member) meet(rounds int) ([]process, error) {
+	own, err := thisProcess()
+	if err != nil {
+		return nil, err
+	}
+	own.Rounds = rounds
+	all, err := mpi.AllgatherObjects(m.world, own)
+	m.pids = nil
+	for _, p := range all {
 		m.pids = append(m.pids, p.PID)
 	}
-	m.now, err = hostClock()
-	return m, err
+	return all, err
 }
 
 func thisProcess() (process, error) {
@@ -185,7 +212,7 @@ func thisProcess() (process, error) {
 		return process{}, err
 	}
 	pids, err := os.Readlink("/proc/self/ns/pid")
-	return process{os.Getpid(), string(boot) + pids}, err
+	return process{PID: os.Getpid(), Host: string(boot) + pids}, err
 }
 
 // hostClock returns what reads the clock that the processes of a host share.
@@ -323,6 +350,35 @@ func (m *member) shrink(int) (s span, err error) {
 		return s, err
 	}
 	return s, c.Free()
+}
+
+// replace is a round in which rank 0 kills another one, and the others have it replaced. The new rank has its part of
+// the round in newMember.
+func (m *member) replace(i int) (s span, err error) {
+	c := m.world
+	victim := 1 + i%(c.Size()-1)
+	if err := m.ready(c); err != nil {
+		return s, err
+	}
+	if c.Rank() == victim {
+		_, err := m.hears(c, 0, mpi.ErrPeerFailed)
+		return s, errors.Join(errors.New("rank 0 has not killed this rank"), err)
+	}
+	if c.Rank() == 0 {
+		s.Began = m.now()
+		if err := unix.Kill(m.pids[victim], unix.SIGKILL); err != nil {
+			return s, err
+		}
+	}
+	if _, err := m.hears(c, victim, mpi.ErrPeerFailed); err != nil {
+		return s, err
+	}
+	if m.world, err = c.Replace(); err != nil {
+		return s, err
+	}
+	s.Ended = m.now()
+	_, err = m.meet(i + 1)
+	return s, err
 }
 
 // timed times a call that all ranks make at once.

@@ -70,6 +70,8 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
 	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; the first rank "+
 		"that failed gives the exit code")
+	f.Var((*count)(&j.Respawn), "respawn", "up to so many ranks may be started again in the places of ranks that died, "+
+		"by Replace; implies --enable-recovery")
 	f.BoolVar(&j.PrintExits, "print-all-exitcodes", false, "print how each rank has ended")
 	f.BoolVar(&j.preload, "preload", false, "send the binary to the other hosts, which keep it in memory; gorun "+
 		"always sends a package that it has built")

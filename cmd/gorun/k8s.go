@@ -81,6 +81,7 @@ var notInPods = map[string]string{
 	"launch-agent": "the pods start gorun themselves",
 	"launcher":     "the pods start gorun themselves",
 	"preload":      "the image has the program",
+	"respawn":      "gorun starts no rank in a pod while the job runs",
 	"app":          "the command line names the programs",
 	"tree-width":   "all pods dial the one with index 0",
 	"stdin":        "pods have no standard input",

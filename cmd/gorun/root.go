@@ -113,6 +113,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	if j.cpuProfile != "" {
 		job.Insist = profileTime
 	}
+	job.Recover = job.Recover || job.Respawn > 0
 	job.LogLevel = values.Log
 	if j.verbose && values.Log == "off" {
 		job.LogLevel = "debug"

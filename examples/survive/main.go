@@ -1,10 +1,11 @@
-// Survive solves a heat equation although ranks of it die: spare ranks take the places of the dead, and the computation
+// Survive solves a heat equation although ranks of it die: new ranks take the places of the dead, and the computation
 // goes on from the last checkpoint, which is in the memory of other ranks.
 //
-//	gorun --enable-recovery -n 10 ./examples/survive -spares 2 -deaths 2
+//	gorun --respawn 2 -n 8 ./examples/survive -deaths 2
 //
-// Eight ranks have a strip of rows each. The first -deaths ranks kill themselves, one each -after. The last line has
-// the sum of the result, which is the same to the bit whatever dies.
+// The ranks have a strip of rows each. One of them kills itself -after the computation has begun, and another one after
+// it has gone on, as often as -deaths says. The line of output has the sum of the result, which is the same to the bit
+// whatever dies.
 package main
 
 import (
@@ -23,9 +24,8 @@ import (
 )
 
 var (
-	spares = flag.Int("spares", 0, "ranks that compute only in the place of one that died")
-	deaths = flag.Int("deaths", 0, "ranks that kill themselves")
-	after  = flag.Duration("after", 200*time.Millisecond, "time between two deaths")
+	deaths = flag.Int("deaths", 0, "ranks that kill themselves, one after the other")
+	after  = flag.Duration("after", 200*time.Millisecond, "how long a rank computes that kills itself")
 	size   = flag.Int("size", 240, "rows and columns of the plate")
 	steps  = flag.Int("steps", 2000, "time steps")
 	every  = flag.Int("every", 50, "time steps between two checkpoints")
@@ -37,33 +37,42 @@ func main() {
 }
 
 func run(_ context.Context, world *mpi.Comm) error {
-	ranks := world.Size() - *spares
-	if *spares < 0 || ranks < 1 || *every < 1 || *size < ranks {
-		return fmt.Errorf("survive: %d ranks, -spares %d, -every %d, -size %d: at least one rank computes, has a row, and "+
-			"saves after one step or more", world.Size(), *spares, *every, *size)
-	}
-	place := world.Rank()
-	if place >= ranks {
-		place = -1 // a spare
-	}
-	if world.Rank() < *deaths {
-		time.AfterFunc(time.Duration(world.Rank()+1)**after, die)
+	if *every < 1 || *size < world.Size() {
+		return fmt.Errorf("survive: %d ranks, -every %d, -size %d: a rank has a row at least, and saves after one step or "+
+			"more", world.Size(), *every, *size)
 	}
 	p := &plate{store: checkpoint.New()}
-	for all := world; ; {
-		err := attempt(all, ranks, &place, p)
-		if !errors.Is(err, mpi.ErrPeerFailed) && !errors.Is(err, mpi.ErrRevoked) {
+	for c := world; ; p.begun++ {
+		flags := uint32(1)
+		result, err := p.compute(c)
+		if err != nil {
+			if !errors.Is(err, mpi.ErrPeerFailed) && !errors.Is(err, mpi.ErrRevoked) {
+				return err
+			}
+			if err := c.Revoke(); err != nil { // the ranks that have not noticed leave their calls
+				return err
+			}
+			flags = 0
+		}
+		agreed, err := c.Agree(flags)
+		if err == nil && agreed == 1 {
+			if c.Rank() == 0 {
+				fmt.Println(result)
+			}
+			return nil
+		}
+		if err != nil && !errors.Is(err, mpi.ErrPeerFailed) {
 			return err
 		}
-		// A rank has died. The ranks that have not noticed leave their calls; then the living ones begin again.
-		if err := all.Revoke(); err != nil {
-			return err
+		// New ranks begin with run, and the others go on, with a communicator of the old size.
+		whole, err := c.Replace()
+		for errors.Is(err, mpi.ErrPeerFailed) { // one more rank has died
+			whole, err = c.Replace()
 		}
-		living, err := all.Shrink()
 		if err != nil {
 			return err
 		}
-		all = living
+		c = whole
 	}
 }
 
@@ -76,76 +85,34 @@ func die() {
 	panic(err)
 }
 
-// attempt computes until the end, or until a rank dies. place is where in the plate this rank computes, and -1 for a
-// spare rank, which gets a place when one is free.
-func attempt(all *mpi.Comm, ranks int, place *int, p *plate) error {
-	if err := choosePlace(all, ranks, place); err != nil {
-		return err
-	}
-	color := mpi.Undefined
-	if *place >= 0 {
-		color = 0
-	}
-	working, err := all.Split(color, *place) // the ranks at the places, in their order
-	if err == nil && working != nil {
-		if err = p.compute(working); err != nil {
-			err = errors.Join(err, working.Revoke()) // the others leave their calls too
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return mpi.Barrier(all) // where the spares wait
-}
-
-func choosePlace(all *mpi.Comm, ranks int, place *int) error {
-	places, err := mpi.AllgatherValues(all, *place)
-	if err != nil {
-		return err
-	}
-	taken := make([]bool, ranks)
-	before := 0 // spare ranks before this one
-	for rank, p := range places {
-		if p >= 0 {
-			taken[p] = true
-		} else if rank < all.Rank() {
-			before++
-		}
-	}
-	var free []int
-	for p := range taken {
-		if !taken[p] {
-			free = append(free, p)
-		}
-	}
-	if *place < 0 && before < len(free) {
-		*place = free[before]
-	}
-	if spare := len(places) + len(free) - ranks; spare < len(free) {
-		return fmt.Errorf("survive: %d places are free and %d spare ranks are left", len(free), spare)
-	}
-	return nil
-}
-
 // plate has the rows of one rank, and one row more at either end, which the neighbours have.
 type plate struct {
+	begun    int // how often the computation has begun again, as far as this rank has seen
 	store    *checkpoint.Store
 	now, old []float64
 }
 
-func (p *plate) compute(c *mpi.Comm) error {
+// compute computes until the end, or until a rank dies. It returns the line for the user, at rank 0.
+func (p *plate) compute(c *mpi.Comm) (string, error) {
+	begun, err := mpi.AllreduceValue(c, p.begun, mpi.Max[int]) // a new rank has seen nothing
+	if err != nil {
+		return "", err
+	}
+	if p.begun = begun; begun < *deaths && c.Rank() == begun%c.Size() {
+		defer time.AfterFunc(*after, die).Stop()
+	}
 	n := *size
 	first, end := n*c.Rank()/c.Size(), n*(c.Rank()+1)/c.Size()
 	rows := end - first
 	if p.now == nil {
 		p.now, p.old = make([]float64, (rows+2)*n), make([]float64, (rows+2)*n)
 		if err := checkpoint.Add(p.store, p.now); err != nil {
-			return err
+			return "", err
 		}
 	}
 	step, found, err := p.store.Restore(c)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !found { // the job begins, or a rank has died before the first Save
 		clear(p.now)
@@ -157,16 +124,16 @@ func (p *plate) compute(c *mpi.Comm) error {
 	}
 	for ; step < int64(*steps); step++ {
 		if err := p.exchange(c, rows); err != nil {
-			return err
+			return "", err
 		}
 		p.step(rows)
 		if (step+1)%int64(*every) == 0 {
 			if err := p.store.Save(step + 1); err != nil {
-				return err
+				return "", err
 			}
 		}
 	}
-	return p.print(c, rows)
+	return p.result(c, rows)
 }
 
 // exchange gives the neighbours the outer rows, and takes theirs.
@@ -200,17 +167,16 @@ func (p *plate) step(rows int) {
 	}
 }
 
-func (p *plate) print(c *mpi.Comm, rows int) error {
+func (p *plate) result(c *mpi.Comm, rows int) (string, error) {
 	all, err := mpi.GatherAlloc(c, p.now[*size:(rows+1)**size], 0)
 	if err != nil || c.Rank() != 0 {
-		return err
+		return "", err
 	}
 	sum := sha256.New()
 	for _, strip := range all {
 		if err := binary.Write(sum, binary.LittleEndian, strip); err != nil {
-			return err
+			return "", err
 		}
 	}
-	fmt.Printf("%d × %d points, %d steps, %d ranks: %x\n", *size, *size, *steps, c.Size(), sum.Sum(nil)[:8])
-	return nil
+	return fmt.Sprintf("%d × %d points, %d steps, %d ranks: %x", *size, *size, *steps, c.Size(), sum.Sum(nil)[:8]), nil
 }

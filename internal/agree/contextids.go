@@ -138,6 +138,18 @@ func (x *ContextIDs) take(want uint32) uint32 {
 	}
 }
 
+// Idle reports whether no communicator of this rank has a number, apart from the world.
+func (x *ContextIDs) Idle() bool {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	for id, l := range x.Taken {
+		if id != 0 && !l.Is() {
+			return false
+		}
+	}
+	return true
+}
+
 // claimed reports whether a number is taken, and its communicator has not been freed here.
 func (x *ContextIDs) claimed(id uint32) bool {
 	x.Mu.Lock()

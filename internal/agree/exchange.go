@@ -34,12 +34,13 @@ const (
 	MakeWinDynamic
 	MakeShrink
 	MakeSpawn
+	MakeReplace
 	MakeEnd
 )
 
 var creations = [MakeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
 	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge",
-	"WinAlloc", "WinShared", "WinCreate", "WinDynamic", "Shrink", "Spawn"}
+	"WinAlloc", "WinShared", "WinCreate", "WinDynamic", "Shrink", "Spawn", "Replace"}
 
 func (k Creation) String() string { return creations[k] }
 

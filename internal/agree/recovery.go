@@ -1,8 +1,10 @@
 package agree
 
 import (
+	"context"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"weak"
@@ -481,6 +483,7 @@ func (p *party) acknowledged() (s consensus.Set) {
 const (
 	CallAgree = 1 << iota
 	CallShrink
+	CallReplace
 )
 
 const (
@@ -551,17 +554,39 @@ func (r *Recovery) nudge(p *party) {
 	r.dispatch(asks)
 }
 
+// callNames are the names of these bits.
+var callNames = [...]string{"Agree", "Shrink", "Replace"}
+
+// MixedCalls is the error of ranks that make different calls.
+func MixedCalls(calls uint32) *mpierr.Error {
+	var names []string
+	for bit, name := range callNames {
+		if calls>>bit&1 != 0 {
+			names = append(names, name)
+		}
+	}
+	return mpierr.New("", mpierr.ErrComm, "some ranks call %s; all ranks make the same calls in the same order",
+		strings.Join(names, " and others "))
+}
+
+// AwaitLoss returns why calls on g can go on no more: a rank of g has failed, or g is revoked. It returns when ctx ends
+// at the latest.
+func (g *Group) AwaitLoss(ctx context.Context) error {
+	never := int32(tagFlush) // on this context
+	_, _, err := g.Engine.Probe(ctx, g.Context+CtxCollective, pml.AnySource, never, false)
+	return err
+}
+
 // Shrink finds a number for a communicator of the ranks of g that live, and says which members have died: all that live
-// get the same. It is an agreement on what all of them offer, until they offer the same.
-func (g *Group) Shrink() (id uint32, dead consensus.Set, err error) {
+// get the same. It is an agreement on what all of them offer, until they offer the same. call is the caller's.
+func (g *Group) Shrink(call uint32) (id uint32, dead consensus.Set, err error) {
 	want := g.number() + 1
 	for try := range tries {
 		id = g.Numbers.take(want)
-		v, err := g.Agree(consensus.Value{Flags: ^uint32(0), Low: id, High: id, Calls: CallShrink})
+		v, err := g.Agree(consensus.Value{Flags: ^uint32(0), Low: id, High: id, Calls: call})
 		switch {
-		case err == nil && v.Calls != CallShrink:
-			err = mpierr.New("", mpierr.ErrComm, "some ranks call Shrink and others Agree; all ranks make the same "+
-				"calls in the same order")
+		case err == nil && v.Calls != call:
+			err = MixedCalls(v.Calls)
 		case err == nil && v.Low == v.High:
 			return id, v.Dead, nil
 		}

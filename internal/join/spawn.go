@@ -25,6 +25,9 @@ type Port struct {
 	Parents int // how many there are
 	Root    int // the root's place among them
 	Size    int // of the world
+	// Places are where the ranks that are spawned stand in a communicator of the world's size, in ascending order: of
+	// ranks that have died. The parents fill the other places in their order. nil: they take no places.
+	Places []int
 
 	name    string
 	key     []byte
@@ -151,6 +154,11 @@ func (m *Member) Spawn(p *Port, command string, args []string, dir string) error
 	if err := q.Keep(spawnPortKey, p.Encode()); err != nil {
 		return err
 	}
+	if p.Places != nil {
+		if err := q.Keep(pmi.PlacesKey, encodePlaces(p.Places)); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(m.ctx, q.Limit+answerIn, errors.New("the launcher does not answer"))
 	defer cancel()
 	var err error
@@ -179,12 +187,16 @@ func (m *Member) Invited() (*Port, error) {
 	if err == nil && p.Size != p.Parents+m.Size {
 		err = fmt.Errorf("%d ranks were spawned, and this job has %d", p.Size-p.Parents, m.Size)
 	}
+	if err == nil {
+		err = m.findPlaces(ctx, p)
+	}
 	return p, err
 }
 
-// JoinPort makes this rank one of the world of p, with that number. It returns when all ranks have done so. gorun hears
-// of that by a barrier of the spawned ranks: when one of them fails before, it ends the others, and tells the root.
-func (m *Member) JoinPort(p *Port, number int) (*Member, error) {
+// JoinPort makes this rank one of the world of p, with that number. It returns when all ranks have done so, or when
+// until ends. gorun hears of that by a barrier of the spawned ranks: when one of them fails before, it ends the others,
+// and tells the root.
+func (m *Member) JoinPort(until context.Context, p *Port, number int) (*Member, error) {
 	c := m.config.withLauncher("", 0)
 	c.late, c.tuned = true, nil
 	var err error
@@ -193,6 +205,7 @@ func (m *Member) JoinPort(p *Port, number int) (*Member, error) {
 	}
 	b := newMember(c, number, p.Size)
 	b.tracer = m.client.LauncherPID()
+	inTime := context.AfterFunc(until, b.stop)
 	ctx, cancel := b.joining()
 	defer cancel()
 	ctx, met := p.await(ctx)
@@ -207,6 +220,9 @@ func (m *Member) JoinPort(p *Port, number int) (*Member, error) {
 	}
 	if err = met(true); err == nil && number >= p.Parents && m.client.Launcher() == pmi.Gorun {
 		err = m.client.Fence(ctx)
+	}
+	if !inTime() && err == nil {
+		err = context.Cause(until)
 	}
 	if err != nil {
 		b.Close(err)

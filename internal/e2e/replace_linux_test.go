@@ -1,0 +1,524 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+)
+
+func init() {
+	role("replace", func(_ context.Context, w *mpi.Comm) error { return replaceScenes[os.Args[1]](w) })
+}
+
+// replaceScenes are what ranks do some of which die. A rank that was started in the place of another one is new.
+var replaceScenes = map[string]func(w *mpi.Comm) error{
+	"once": replaceOnce, "turns": replaceInTurns, "refused": replaceIsRefused, "meanwhile": dieInReplace,
+	"random": replaceAtRandom, "none": replaceNone, "host": replaceHost,
+}
+
+// isNew reports whether this rank was started in the place of another one.
+func isNew() bool { return os.Getenv(pmi.EnvSpawned) == "1" }
+
+// whole checks a communicator that Replace has returned, which has n ranks, and this one in its old place.
+func whole(c *mpi.Comm, n, place int) error {
+	if err := expect(c.Size() == n && c.Rank() == place, "rank %d of %d, want %d of %d", c.Rank(), c.Size(), place,
+		n); err != nil {
+		return err
+	}
+	if err := expect(mpi.Parent() == nil, "this rank has parents"); err != nil {
+		return err
+	}
+	all, err := mpi.AllgatherValues(c, place)
+	if err != nil {
+		return err
+	}
+	for r, v := range all {
+		if v != r {
+			return fmt.Errorf("rank %d calls itself %d", r, v)
+		}
+	}
+	big := make([]int32, spawnTalk)
+	for i := range big {
+		big[i] = int32(i + place)
+	}
+	if err := mpi.Allreduce(c, nil, big, mpi.Sum); err != nil {
+		return err
+	}
+	for i, v := range big {
+		if want := int32(n*i + n*(n-1)/2); v != want {
+			return fmt.Errorf("the sum is %d in place %d, want %d", v, i, want)
+		}
+	}
+	return putAround(c)
+}
+
+// fall has some ranks of c die, after all have been in a barrier. The others hear of it and revoke c.
+func fall(c *mpi.Comm, dead []int) error {
+	if err := mpi.Barrier(c); err != nil {
+		return err
+	}
+	if slices.Contains(dead, c.Rank()) {
+		for r := range c.Size() {
+			if !slices.Contains(dead, r) {
+				if _, err := mpi.Recv(c, []byte{0}, r, tagGo); err != nil {
+					return err
+				}
+			}
+		}
+		die()
+	}
+	for _, r := range dead {
+		if err := mpi.Send(c, []byte{1}, r, tagGo); err != nil && !errors.Is(err, mpi.ErrPeerFailed) {
+			return err
+		}
+	}
+	for _, r := range dead {
+		if _, err := mpi.Recv(c, []byte{0}, r, tagData); !errors.Is(err, mpi.ErrPeerFailed) &&
+			!errors.Is(err, mpi.ErrRevoked) {
+			return fmt.Errorf("the receive from the rank that died: %w", err)
+		}
+	}
+	return c.Revoke()
+}
+
+// numbers reads "0,2".
+func numbers(text string) (list []int, err error) {
+	for _, f := range strings.Split(text, ",") {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// replaceOnce: os.Args has the ranks that die, and how many ranks there are.
+func replaceOnce(w *mpi.Comm) error {
+	dead, err := numbers(os.Args[2])
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(os.Args[3])
+	if err != nil {
+		return err
+	}
+	c, place := w, w.Rank()
+	if !isNew() {
+		if err = fall(w, dead); err == nil {
+			c, err = w.Replace()
+		}
+	} else if !slices.Contains(dead, place) {
+		err = fmt.Errorf("a new rank has place %d", place)
+	}
+	if err == nil {
+		err = whole(c, n, place)
+	}
+	if err == nil {
+		fmt.Printf("rank %d goes on, new: %v, on %s\n", place, isNew(), c.Name())
+	}
+	return err
+}
+
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		n     int
+		dead  string
+		flags []string
+		env   []string
+	}{
+		"one":             {n: 3, dead: "1"},
+		"rank 0":          {n: 3, dead: "0"},
+		"rank 0, tcp":     {n: 3, dead: "0", env: []string{"GORUN_TRANSPORTS=tcp"}},
+		"two":             {n: 4, dead: "0,2"},
+		"all but one":     {n: 4, dead: "0,1,3"},
+		"two, hosts":      {n: 4, dead: "0,3", flags: spawnHosts},
+		"one, recovery":   {n: 2, dead: "1", flags: []string{"--enable-recovery"}},
+		"one of a report": {n: 3, dead: "2", flags: []string{"--report", t.TempDir()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deaths := len(strings.Split(c.dead, ","))
+			j := run(t, spec{n: c.n, role: "replace", args: []string{"once", c.dead, strconv.Itoa(c.n)}, env: c.env,
+				flags: append([]string{"--respawn", strconv.Itoa(deaths)}, c.flags...)}, 137)
+			j.counts(map[string]int{`^rank \d goes on, new: true, on world$`: deaths,
+				`^rank \d goes on, new: false, on world\.replaced\d$`: c.n - deaths,
+				`^gorun: rank \d \(.*; the job goes on without it$`:   deaths})
+		})
+	}
+}
+
+// replaceHost: the ranks from 2 on have never come.
+func replaceHost(w *mpi.Comm) error {
+	c, place, n := w, w.Rank(), w.Size()
+	if !isNew() {
+		if _, err := mpi.Recv(w, []byte{0}, 2, tagData); !errors.Is(err, mpi.ErrPeerFailed) &&
+			!errors.Is(err, mpi.ErrRevoked) {
+			return fmt.Errorf("the receive from the rank that is not there: %w", err)
+		}
+		if err := w.Revoke(); err != nil {
+			return err
+		}
+		var err error
+		if c, err = w.Replace(); err != nil {
+			return err
+		}
+	}
+	if err := whole(c, n, place); err != nil {
+		return err
+	}
+	fmt.Printf("rank %d goes on, new: %v\n", place, isNew())
+	return nil
+}
+
+// A host is lost: the new ranks start on another one.
+func TestReplaceOfAHost(t *testing.T) {
+	t.Parallel()
+	shell := filepath.Join(t.TempDir(), "shell")
+	script := "#!/bin/sh\nif [ $1 = lost ]; then echo gorun-agent 1; sleep 0.3; exit 1; fi\nshift\nexec \"$@\"\n"
+	if err := os.WriteFile(shell, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(t, spec{n: 4, role: "replace", args: []string{"host"}, flags: []string{"--respawn", "2", "--launcher", "exec",
+		"--launch-agent", shell, "-H", "a:2,lost:2"}}, 1).counts(map[string]int{
+		`^rank [23] goes on, new: true$`: 2, `^rank [01] goes on, new: false$`: 2})
+}
+
+// replaceNone: no rank has died.
+func replaceNone(w *mpi.Comm) error {
+	c, err := w.Replace()
+	if err == nil {
+		err = whole(c, w.Size(), w.Rank())
+	}
+	if err != nil {
+		return err
+	}
+	if w.Rank() == 0 {
+		_, err = w.Agree(1)
+	} else {
+		_, err = w.Replace()
+	}
+	if w.Rank() == 0 {
+		fmt.Println("together:", err)
+	}
+	return expect(errors.Is(err, mpi.ErrComm), "Agree and Replace: %v", err)
+}
+
+func TestReplaceOfNone(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "replace", args: []string{"none"}}, 0).says(`^together: mpi: Agree.*: some ranks call ` +
+		`Agree and others Replace`)
+}
+
+// replaceInTurns: the ranks of os.Args die one after the other, so often. A rank that lives on has no more descriptors
+// and goroutines in the end than after the first turns.
+func replaceInTurns(w *mpi.Comm) error {
+	victims, err := numbers(os.Args[2])
+	if err != nil {
+		return err
+	}
+	turns, err := strconv.Atoi(os.Args[3])
+	if err != nil {
+		return err
+	}
+	const settled = 3
+	var before leak.Snapshot
+	for c, done, place := w, 0, w.Rank(); ; done++ {
+		if done, err = mpi.AllreduceValue(c, done, mpi.Max[int]); err != nil { // a new rank has seen none
+			return err
+		}
+		if err := whole(c, w.Size(), place); err != nil {
+			return fmt.Errorf("after %d turns: %w", done, err)
+		}
+		if done == settled && !isNew() {
+			before = leak.Take()
+		}
+		if done == turns {
+			if before.Goroutines > 0 {
+				if err := before.Check(20 * time.Second); err != nil {
+					return err
+				}
+			}
+			fmt.Printf("rank %d has seen the end\n", place)
+			return mpi.Barrier(c)
+		}
+		if err := fall(c, victims[done%len(victims):][:1]); err != nil {
+			return err
+		}
+		d, err := c.Replace()
+		if err != nil {
+			return err
+		}
+		c = d
+	}
+}
+
+// Ranks die one after the other: always the same, rank 0, and each in turn, so that no rank of the first ones is left.
+func TestReplaceInTurns(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		victims string
+		flags   []string
+	}{"one": {victims: "1"}, "rank 0": {victims: "0"}, "all": {victims: "0,1,2"},
+		"all, hosts": {"2,1,0", spawnHosts}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			turns := "10"
+			if testing.Short() {
+				turns = "5"
+			}
+			run(t, spec{n: 3, role: "replace", args: []string{"turns", c.victims, turns},
+				flags: append([]string{"--respawn", turns}, c.flags...)}, 137).counts(map[string]int{
+				`^rank [012] has seen the end$`: 3, `the job goes on without it$`: mustAtoi(turns)})
+		})
+	}
+}
+
+func mustAtoi(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// replaceIsRefused: gorun does not allow so many. The ranks that live go on without the dead one.
+func replaceIsRefused(w *mpi.Comm) error {
+	c, place := w, w.Rank()
+	for turn := 0; ; turn++ {
+		var err error
+		if turn, err = mpi.AllreduceValue(c, turn, mpi.Max[int]); err != nil {
+			return err
+		}
+		if err := fall(c, []int{1}); err != nil {
+			return err
+		}
+		d, err := c.Replace()
+		if err == nil {
+			c = d
+			continue
+		}
+		if !errors.Is(err, mpi.ErrUnavailable) || d != nil {
+			return err
+		}
+		fmt.Printf("rank %d, %d replaced: %v\n", place, turn, err)
+		if c, err = c.Shrink(); err != nil {
+			return err
+		}
+		return expect(c.Size() == 2, "%d ranks are left", c.Size())
+	}
+}
+
+func TestReplaceIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		flags string
+		line  string
+	}{
+		"not allowed": {"--enable-recovery", `^rank [02], 0 replaced: mpi: Replace .*--respawn N: N ranks at most, 1 now$`},
+		"used up": {"--respawn 2", `^rank [02], 2 replaced: mpi: Replace .*1 more would be started in the places of ` +
+			`others, and 2 have been, and gorun was given --respawn 2$`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, spec{n: 3, role: "replace", args: []string{"refused"}, flags: strings.Fields(c.flags)}, 137).
+				counts(map[string]int{c.line: 2})
+		})
+	}
+}
+
+// dieInReplace: rank 1 dies, and then another rank while a new one starts, or does not come; or the new one dies. The
+// call fails at all, and the next one replaces all. os.Args: which rank dies too, a file that is there when it is to
+// die, and the class of the error.
+func dieInReplace(w *mpi.Comm) error {
+	const n = 4
+	second := mustAtoi(os.Args[2])
+	c, place := w, w.Rank()
+	if !isNew() {
+		if err := fall(w, []int{1}); err != nil {
+			return err
+		}
+		if place == second {
+			go func() {
+				for {
+					if _, err := os.Stat(os.Args[3]); err == nil {
+						time.Sleep(200 * time.Millisecond) // the others are waiting
+						die()
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}()
+		}
+		d, err := w.Replace()
+		class := map[string]error{"peer": mpi.ErrPeerFailed, "spawn": mpi.ErrSpawn}[os.Args[4]]
+		if d != nil || !errors.Is(err, class) {
+			return fmt.Errorf("while a rank dies: %v, %w", d, err)
+		}
+		fmt.Printf("rank %d: %v\n", place, err)
+		if c, err = w.Replace(); err != nil {
+			return err
+		}
+	}
+	if err := whole(c, n, place); err != nil {
+		return err
+	}
+	if place == 0 { // those that were started in vain have ended
+		want := 1
+		if second >= 0 {
+			want++
+		}
+		for end := time.Now().Add(patience / 2); ; time.Sleep(10 * time.Millisecond) {
+			mark := markVar + "=" + os.Getenv(markVar)
+			left := proc.List(func(p proc.Info) bool {
+				return slices.Contains(p.Env(), mark) && slices.Contains(p.Env(), pmi.EnvSpawned+"=1")
+			})
+			if len(left) == want {
+				break
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("%d ranks were started to stay, and there are %v", want, left)
+			}
+		}
+	}
+	if err := mpi.Barrier(c); err != nil {
+		return err
+	}
+	fmt.Printf("rank %d goes on\n", place)
+	return nil
+}
+
+func TestDeathInReplace(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pmi1 = `echo cmd=init pmi_version=1 pmi_subversion=1 >&$PMI_FD; read a <&$PMI_FD
+	echo cmd=barrier_in >&$PMI_FD; read a <&$PMI_FD; `
+	const leaf, root, new = "3", "0", "-1"
+	for name, c := range map[string]struct {
+		does   string // the first new process, which then goes on as the program
+		second string
+		class  string
+		limit  string
+	}{
+		"a rank, in the start":     {`: >$ONCE/now; sleep 1`, leaf, "peer", "1h"},
+		"the root, in the start":   {`: >$ONCE/now; sleep 1`, root, "peer", "1h"},
+		"a rank, in the meeting":   {pmi1 + `: >$ONCE/now; sleep 1; exit 3`, leaf, "peer", "1h"},
+		"the root, in the meeting": {pmi1 + `: >$ONCE/now; sleep 1; exit 3`, root, "peer", "1h"},
+		"the new one, at once":     {`exit 3`, new, "spawn", "1h"},
+		"the new one, later":       {pmi1 + `kill -9 $$`, new, "peer", "1h"},
+	} {
+		for hosts, flags := range map[string][]string{"one host": nil, "hosts": spawnHosts} {
+			t.Run(name+", "+hosts, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				prog := filepath.Join(dir, "prog")
+				script := fmt.Sprintf("#!/bin/sh\nif [ \"$PMI_SPAWNED\" = 1 ] && mkdir $ONCE/once 2>/dev/null; then\n%s\nfi\n"+
+					"exec %s \"$@\"\n", c.does, self)
+				if err := os.WriteFile(prog, []byte(script), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				j := run(t, spec{n: 4, role: "replace", prog: prog,
+					args:  []string{"meanwhile", c.second, filepath.Join(dir, "now"), c.class},
+					env:   []string{"ONCE=" + dir, "GORUN_TIMEOUT=" + c.limit},
+					flags: append([]string{"--respawn", "9"}, flags...)}, 137)
+				fails := 3
+				if c.second != new {
+					fails--
+				}
+				j.counts(map[string]int{`^rank \d: mpi: Replace`: fails, `^rank \d goes on$`: 4})
+			})
+		}
+	}
+}
+
+// replaceAtRandom: until a time, ranks die at random moments, also while others are replaced. The last rank lives on.
+// os.Args: the time in Unix milliseconds.
+func replaceAtRandom(w *mpi.Comm) error {
+	until := time.UnixMilli(int64(mustAtoi(os.Args[2])))
+	n, place := w.Size(), w.Rank()
+	toDie := func(oneIn int) {
+		if place != n-1 && time.Now().Before(until) && rand.IntN(oneIn) == 0 {
+			time.AfterFunc(time.Duration(rand.IntN(150_000))*time.Microsecond, die)
+		}
+	}
+	toDie(1 + place) // one for sure
+	replaced := 0
+	for c, calm := w, 0; ; {
+		flags := uint32(1)
+		if calm >= 20 && time.Now().After(until.Add(200*time.Millisecond)) {
+			flags |= 2
+		}
+		err := whole(c, n, place)
+		if err != nil {
+			if !errors.Is(err, mpi.ErrPeerFailed) && !errors.Is(err, mpi.ErrRevoked) && !errors.Is(err, mpi.ErrTimeout) {
+				return err
+			}
+			if err := c.Revoke(); err != nil {
+				return err
+			}
+			flags = 0
+		}
+		agreed, err := c.Agree(flags)
+		if err != nil && !errors.Is(err, mpi.ErrPeerFailed) {
+			return err
+		}
+		if err == nil && agreed == 3 {
+			fmt.Printf("rank %d has seen the end; replaced %d times\n", place, replaced)
+			return nil
+		}
+		if err == nil && agreed&1 == 1 {
+			calm++
+			toDie(50)
+			continue
+		}
+		toDie(3)
+		d, err := c.Replace()
+		for ; errors.Is(err, mpi.ErrPeerFailed); d, err = c.Replace() {
+			toDie(3)
+		}
+		if err != nil {
+			return err
+		}
+		c, calm = d, 0
+		replaced++
+	}
+}
+
+func TestReplaceAtRandom(t *testing.T) {
+	t.Parallel()
+	last, _ := soak(t)
+	if testing.Short() {
+		last = 2 * time.Second
+	}
+	for name, c := range map[string]struct {
+		flags []string
+		env   []string
+	}{"shm": {}, "tcp": {env: []string{"GORUN_TRANSPORTS=tcp"}}, "hosts": {flags: spawnHosts}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proc.Gorun(t) // its build takes a while
+			until := strconv.FormatInt(time.Now().Add(last).UnixMilli(), 10)
+			j := run(t, spec{n: 5, role: "replace", args: []string{"random", until},
+				env:   append(c.env, "GORUN_TIMEOUT=15s"), // of a connection to a rank that dies meanwhile
+				flags: append([]string{"--respawn", "1000"}, c.flags...)}, 137)
+			j.counts(map[string]int{`^rank \d has seen the end`: 5})
+			t.Log(j.find(`^rank 4 has seen .*`), j.count("goes on without it"), "deaths")
+		})
+	}
+}
