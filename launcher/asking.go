@@ -319,7 +319,7 @@ func (r *run) running() (ranks []int) {
 // stalled is called when no rank can move.
 func (r *run) stalled() {
 	whose := "the job"
-	if r.spawns.open > 0 {
+	if len(r.spawns.all) > 0 {
 		whose = "the first world" // and spawned ranks, which are not asked, end none of these waits
 	}
 	head := fmt.Sprintf("no rank of %s can move: all have waited for each other for %v, and no message is under way",
