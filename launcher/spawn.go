@@ -88,12 +88,12 @@ func (r *run) mayReplace(q pmi.Spawn) error {
 		return nil
 	case most == 0:
 		first.spawns.again.Add(-int32(n))
-		return fmt.Errorf("%w: a rank that died is started again if the job was started by gorun --respawn N: N ranks at "+
-			"most, %d now", pmi.ErrNoSpawn, n)
+		return fmt.Errorf("%w: gorun was not given --respawn; start the job with --respawn %d or more, or call Shrink",
+			pmi.ErrNoSpawn, n)
 	}
 	first.spawns.again.Add(-int32(n))
-	return fmt.Errorf("%w: %d more would be started in the places of others, and %d have been, and gorun was given "+
-		"--respawn %d", pmi.ErrNoSpawn, n, before, most)
+	return fmt.Errorf("%w: the starts of --respawn %d do not suffice: ranks to start now: %d, started before: %d; give "+
+		"more, or call Shrink", pmi.ErrNoSpawn, most, n, before)
 }
 
 // spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.

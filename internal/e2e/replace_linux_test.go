@@ -329,9 +329,10 @@ func TestReplaceIsRefused(t *testing.T) {
 		flags string
 		line  string
 	}{
-		"not allowed": {"--enable-recovery", `^rank [02], 0 replaced: mpi: Replace .*--respawn N: N ranks at most, 1 now$`},
-		"used up": {"--respawn 2", `^rank [02], 2 replaced: mpi: Replace .*1 more would be started in the places of ` +
-			`others, and 2 have been, and gorun was given --respawn 2$`},
+		"not allowed": {"--enable-recovery", `^rank [02], 0 replaced: mpi: Replace .*gorun was not given --respawn; start ` +
+			`the job with --respawn 1 or more, or call Shrink$`},
+		"used up": {"--respawn 2", `^rank [02], 2 replaced: mpi: Replace .*the starts of --respawn 2 do not suffice: ` +
+			`ranks to start now: 1, started before: 2; give more, or call Shrink$`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
