@@ -169,7 +169,7 @@ func Finalize() error {
 
 func finalize() error {
 	first := membership{member: process.member.Load(), world: process.world}
-	process.bridges.keep()
+	process.bridges.keep(true)
 	all := func() []membership { return append([]membership{first}, process.bridges.list()...) }
 	// What goes on without a caller in one world may need a rank that is in Finalize, and waits in another one.
 	allAtEnd := func() {
@@ -190,6 +190,7 @@ func finalize() error {
 		worlds = all() // a Spawn has gone on without its caller
 	}
 	if open > 0 {
+		process.bridges.keep(false)
 		return mpierr.New("Finalize", ErrRequest, "operations are under way: %d; "+
 			"complete each request with Wait or Test first", open)
 	}

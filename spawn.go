@@ -322,10 +322,10 @@ func bridgeBy(until context.Context, p *join.Port, number int, self *selfComm) (
 	return w, nil
 }
 
-// keep leaves all worlds to Finalize.
-func (b *bridges) keep() {
+// keep leaves all worlds to Finalize, until that has ended with an error.
+func (b *bridges) keep(on bool) {
 	b.mu.Lock()
-	b.kept = true
+	b.kept = on
 	b.mu.Unlock()
 }
 

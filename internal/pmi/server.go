@@ -451,6 +451,7 @@ func (c *serverConn) serve(l line) error {
 	case callCommand:
 		return c.answer(c.call(l))
 	case peerFailedCommand:
+		<-c.owed // it has no reply
 		c.s.change(c.rank, func(st *State) { st.PeerFailed = true })
 		return nil
 	case "gorun_hello":

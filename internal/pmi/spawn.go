@@ -315,6 +315,9 @@ func (c *serverConn) spawn(l line) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.s.spawnFor(c.rank, text, func(l line) {
+		if places == 0 { // a rank that has not greeted gets one result, whatever it asks for
+			return
+		}
 		if places--; !more(l) && places > 0 {
 			<-c.owed
 		}

@@ -285,3 +285,27 @@ func TestSpawnThatWasGivenUp(t *testing.T) {
 	wantEvent(t, s, EventClosed, 0)
 	third(nil)
 }
+
+// A rank that sends no hello, and asks for two results, gets one and holds nobody up. So it is with requests that
+// have no reply.
+func TestRequestsOverTheirPlaces(t *testing.T) {
+	const meet = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n" +
+		"info_num=1\ninfo_key_0=gorun_meet\ninfo_val_0=1\nendcmd\n"
+	for _, request := range []string{meet, "cmd=" + peerFailedCommand + "\n"} {
+		began := make(chan func(error), 16)
+		s := NewServer(1, Options{Name: "job", Spawn: func(_ int, _ Spawn, told func(error)) { began <- told }})
+		c := dial(t, s, 0)
+		c.ask("cmd=init pmi_version=1 pmi_subversion=1", initReply)
+		for range 12 {
+			c.send(request)
+			if request == meet {
+				told := <-began
+				told(nil)
+				told(nil)
+			}
+		}
+		s.State(0)
+		c.conn.Close()
+		wantEvent(t, s, EventClosed, 0)
+	}
+}

@@ -122,9 +122,14 @@ func (m *Merged) deliveries() (all []delivery) {
 func (m *Merged) settle(all []delivery) {
 	type clock struct{ offset, drift int64 } // of a host: its ranks have the same
 	of := func(rank int) clock { return clock{m.parts[rank].Offset, m.parts[rank].Drift} }
+	clocks := map[clock]bool{}
 	early := map[[2]clock]int64{} // of two clocks: by how much a receive has ended before its send began
 	for _, p := range all {
 		k := [2]clock{of(p.from.rank), of(p.to.rank)}
+		if k[0] == k[1] { // what has gone wrong there no clock explains
+			continue
+		}
+		clocks[k[0]], clocks[k[1]] = true, true
 		gap := p.from.Begin - p.to.End
 		if most, known := early[k]; !known || gap > most {
 			early[k] = gap
@@ -132,7 +137,7 @@ func (m *Merged) settle(all []delivery) {
 	}
 	moved := map[clock]int64{}
 	for fits, rounds := false, 0; !fits; rounds++ {
-		if rounds > len(m.parts) {
+		if rounds > len(clocks) {
 			return
 		}
 		fits = true
