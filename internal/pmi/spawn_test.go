@@ -286,7 +286,7 @@ func TestSpawnThatWasGivenUp(t *testing.T) {
 	third(nil)
 }
 
-// A rank that sends no hello, and asks for two results, gets one and holds nobody up. So it is with requests that
+// A rank that sends no hello, and asks for two results, gets one and holds no other up. So it is with requests that
 // have no reply.
 func TestRequestsOverTheirPlaces(t *testing.T) {
 	const meet = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n" +
