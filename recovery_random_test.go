@@ -840,7 +840,7 @@ func (r *mortalRank) shrink(x *circle, what string) *circle {
 			left = append(left, rank)
 			r.check(!slices.Contains(x.failed, rank), "rank %d had failed, and is one of %v", rank, d.members)
 		default:
-			r.check(rank != r.me && r.anyDies([]int{rank}), "rank %d lives, and is none of %v", rank, d.members)
+			r.check(rank != r.me && r.anyDies([]int{rank}), "rank %d lives, and %v do not have it", rank, d.members)
 		}
 	}
 	r.check(slices.Equal(left, d.members), "%v become %v", x.members, d.members)

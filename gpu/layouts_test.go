@@ -97,8 +97,8 @@ func TestHostLayouts(t *testing.T) {
 }
 
 // A message with a layout of device memory has the bytes of a loop over the layout: at one end or at both, with a slice
-// of a device or of the host at the other, of all lengths, blocking and not, with a stream, shorter than its receive and
-// truncated. No other byte changes.
+// of a device or of the host at the other, of all lengths, blocking and not, with a stream, shorter than its receive
+// and truncated. No other byte changes.
 func TestDeviceLayouts(t *testing.T) {
 	alsoWhole(t, 2, func(r rank) {
 		programs := 12

@@ -124,7 +124,8 @@ func TestSilentWhileStarting(t *testing.T) {
 func TestRankThatTheHostHasNoRoomFor(t *testing.T) {
 	for errno, advice := range map[syscall.Errno]string{syscall.EMFILE: "ulimit -n", syscall.ENFILE: "ulimit -n",
 		syscall.EAGAIN: "ulimit -u", syscall.ENOMEM: "ulimit -u", syscall.ENOENT: "no such file"} {
-		err := wrapStart(&procs.Spec{Rank: 3, Path: "/bin/solve"}, &os.PathError{Op: "fork/exec", Path: "/bin/solve", Err: errno})
+		failed := &os.PathError{Op: "fork/exec", Path: "/bin/solve", Err: errno}
+		err := wrapStart(&procs.Spec{Rank: 3, Path: "/bin/solve"}, failed)
 		if text := err.Error(); !strings.Contains(text, "rank 3 cannot be started: /bin/solve") ||
 			!strings.Contains(text, advice) {
 			t.Errorf("%v: %s", errno, text)

@@ -81,19 +81,19 @@ func (r *run) mayReplace(q pmi.Spawn) error {
 	if !q.InPlaces() {
 		return nil
 	}
-	first, n, most := r.first(), q.Ranks, r.job.Respawn
-	before := int(first.spawns.again.Add(int32(n))) - n
-	switch {
-	case before+n <= most:
-		return nil
-	case most == 0:
-		first.spawns.again.Add(-int32(n))
-		return fmt.Errorf("%w: gorun was not given --respawn; start the job with --respawn %d or more, or call Shrink",
-			pmi.ErrNoSpawn, n)
+	again, n, most := &r.first().spawns.again, int32(q.Ranks), int32(r.job.Respawn)
+	for {
+		switch before := again.Load(); {
+		case most == 0:
+			return fmt.Errorf("%w: gorun was not given --respawn; start the job with --respawn %d or more, or call Shrink",
+				pmi.ErrNoSpawn, n)
+		case before+n > most:
+			return fmt.Errorf("%w: the starts of --respawn %d do not suffice: ranks to start now: %d, started before: %d; "+
+				"give more, or call Shrink", pmi.ErrNoSpawn, most, n, before)
+		case again.CompareAndSwap(before, before+n):
+			return nil
+		}
 	}
-	first.spawns.again.Add(-int32(n))
-	return fmt.Errorf("%w: the starts of --respawn %d do not suffice: ranks to start now: %d, started before: %d; give "+
-		"more, or call Shrink", pmi.ErrNoSpawn, most, n, before)
 }
 
 // spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.

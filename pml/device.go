@@ -285,8 +285,8 @@ func (c *copyingDevice) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-// Arm reports whether the rank may sleep. It arms the inner device first. A bell that rings before that ends no sleep: a
-// copy may end, and a stream come to its mark, as soon as the driver has been asked to ring.
+// Arm reports whether the rank may sleep. It arms the inner device first. A bell that rings before that ends no sleep:
+// a copy may end, and a stream come to its mark, as soon as the driver has been asked to ring.
 func (c *copyingDevice) Arm(level transport.Level) bool {
 	if !c.inner.Arm(level) {
 		return false

@@ -819,7 +819,8 @@ func TestSpawnedRankThatDiesInInit(t *testing.T) {
 				`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*killed by signal 9 .*before all 2 had ` + what: 2})
 		}
 	}
-	run(t, spec{n: 2, role: "spawn", args: []string{"dies in Init", "stuck"}, env: []string{"GORUN_TIMEOUT=2s"}}, 0).counts(
+	stuck := spec{n: 2, role: "spawn", args: []string{"dies in Init", "stuck"}, env: []string{"GORUN_TIMEOUT=2s"}}
+	run(t, stuck, 0).counts(
 		map[string]int{`^goes on: mpi: Spawn: .* within 2s \(GORUN_TIMEOUT\)`: 2})
 }
 

@@ -249,8 +249,8 @@ func TestSpawnThatMeets(t *testing.T) {
 	}
 }
 
-// The result of a spawn that its caller has given up is not taken for the next one's, which waits for it. A rank that has
-// ended gets no result.
+// The result of a spawn that its caller has given up is not taken for the next one's, which waits for it. A rank that
+// has ended gets no result.
 func TestSpawnThatWasGivenUp(t *testing.T) {
 	later := make(chan func(error), 1)
 	s, clients := world(t, 1, false, Options{Spawn: func(_ int, _ Spawn, done func(error)) { later <- done }})

@@ -81,8 +81,8 @@ func NewLocal(size int, alone bool, argv []string) *Local {
 	return l
 }
 
-// NewSpawned returns the Local of one more job of this process, which a rank of outer has spawned: outer reaps and kills
-// no process of it. The spawned job ends first. outer is nil where agents have started the other ranks.
+// NewSpawned returns the Local of one more job of this process, which a rank of outer has spawned: outer reaps and
+// kills no process of it. The spawned job ends first. outer is nil where agents have started the other ranks.
 func NewSpawned(outer *Local, size int, argv []string) *Local {
 	l := NewLocal(size, false, argv)
 	if l.late = true; outer != nil {

@@ -82,8 +82,8 @@ type delivery struct {
 	Message
 }
 
-// deliveries finds the receive of each send. Messages from one rank to another one with one tag come in the order in which
-// they were sent.
+// deliveries finds the receive of each send. Messages from one rank to another one with one tag come in the order in
+// which they were sent.
 func (m *Merged) deliveries() (all []delivery) {
 	type stream struct {
 		context       uint32
