@@ -149,13 +149,10 @@ func (g *stack) waitsInLibrary() bool {
 	if g.runs() {
 		return false
 	}
-	for i, f := range g.frames {
-		switch f.function {
-		case library + "/internal/pmi.(*Client).reply": // processes that Spawn starts have all the time that they need
-			return !slices.ContainsFunc(g.frames[i:], func(f stackFrame) bool {
-				return f.function == library+"/internal/join.(*Member).Spawn"
-			})
-		case library + "/internal/pmi.(*serverConn).next", library + "/transport/shm.(*segments).receive":
+	for _, f := range g.frames {
+		switch f.function { // not (*Client).result: processes that Spawn starts have all the time that they need
+		case library + "/internal/pmi.(*Client).reply", library + "/internal/pmi.(*serverConn).next",
+			library + "/transport/shm.(*segments).receive":
 			return true
 		}
 	}

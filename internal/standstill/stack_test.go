@@ -47,7 +47,7 @@ func TestWaiting(t *testing.T) {
 			in + "internal/join.(*Member).Leave(0x1)\n\t/m/j.go:1\n" + library + ".Finalize()\n\t/m/init.go:2\n" +
 			"main.main()\n\t/x.go:9", true},
 		{"waits in Spawn for processes", "goroutine 2 [select]:\n" + in +
-			"internal/pmi.(*Client).reply(0x1)\n\t/m/c.go:1\n" + in + "internal/join.(*Member).Spawn(0x1)\n\t/m/s.go:1\n" +
+			"internal/pmi.(*Client).result(0x1)\n\t/m/c.go:1\n" + in + "internal/join.(*Member).Spawn(0x1)\n\t/m/s.go:1\n" +
 			library + ".Spawn(0x1)\n\t/m/s.go:2\nmain.main()\n\t/x.go:9", false},
 		{"serves ranks, of which none asks", "goroutine 2 [select]:\nnet.(*pipe).read(0x1)\n\t/net.go:1\n" + in +
 			"internal/pmi.(*serverConn).next(0x1)\n\t/m/s.go:1\n" + in + "internal/pmi.(*serverConn).read(0x1)\n\t/m/s.go:2\n" +
