@@ -821,19 +821,17 @@ func TestManyWindows(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		windows := inShort(10000, 10)
-		if strings.HasSuffix(t.Name(), "/ucx") {
-			windows = min(windows, 5000) // of UCX no number of a communicator or window is used again
+		for range inShort(5, 1) { // jobs, each of which has the time of one
+			run(2, func(w *Comm) {
+				for range inShort(2000, 10) {
+					withWin(w, 10, func(win *Win[int]) {
+						must(win.Fence())
+						must(win.Put([]int{1}, 1-w.Rank(), 3))
+						must(win.Fence())
+					})
+				}
+			})
 		}
-		run(2, func(w *Comm) {
-			for range windows {
-				withWin(w, 10, func(win *Win[int]) {
-					must(win.Fence())
-					must(win.Put([]int{1}, 1-w.Rank(), 3))
-					must(win.Fence())
-				})
-			}
-		})
 	})
 }
 

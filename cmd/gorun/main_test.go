@@ -342,13 +342,13 @@ func (j *job) wait(code int) *job {
 // end expects an exit code.
 func (j *job) end(code int) {
 	j.t.Helper()
-	limit := time.AfterFunc(2*tooLong, func() {
+	limit := time.AfterFunc(5*tooLong, func() {
 		j.cmd.Process.Signal(syscall.SIGQUIT)
 		time.AfterFunc(10*time.Second, func() { j.cmd.Process.Kill() })
 	})
 	err := j.cmd.Wait()
 	if !limit.Stop() {
-		j.t.Errorf("gorun did not end within %v", 2*tooLong)
+		j.t.Errorf("gorun did not end within %v", 5*tooLong)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
 		j.t.Error("a process holds gorun's output after its end")
