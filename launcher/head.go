@@ -21,6 +21,7 @@ func (j *Job) runFleet(plan *Plan) int {
 	}
 	r := j.newRun(plan)
 	r.spawns.count = new(atomic.Int32)
+	r.enroll()
 	r.streams = stdio.New(j.Stdout, j.Stderr)
 	o := pmi.Options{Survive: j.Recover, Spawn: r.spawn}
 	if plan.Slurm || j.Agents.Others != nil {

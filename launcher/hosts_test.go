@@ -62,7 +62,11 @@ func TestAllocation(t *testing.T) {
 			j.Agents.Shell = []string{"ssh"}
 		}
 		got, err := j.choose(c.here)
-		if fmt.Sprint(got) != c.want || err != nil || j.Place.All(got.hosts) != c.ranks {
+		if fmt.Sprint(struct {
+			hosts []place.Host
+			here  string
+			slurm bool
+		}{got.hosts, got.here, got.slurm}) != c.want || err != nil || j.Place.All(got.hosts) != c.ranks {
 			t.Errorf("%+v: %v (%v)", c, got, err)
 		}
 	}
