@@ -12,6 +12,10 @@ import (
 )
 
 func init() {
+	replaceScenes["spare"] = func(w *mpi.Comm) error {
+		fmt.Printf("rank %d is on %s\n", w.Rank(), os.Getenv("HOSTNAME"))
+		return replaceHost(w)
+	}
 	role("replace on hosts", func(_ context.Context, w *mpi.Comm) error { return replaceOnHosts(w) })
 }
 
@@ -63,4 +67,12 @@ func TestReplaceOnItsHost(t *testing.T) {
 	run(t, spec{n: 6, role: "replace on hosts", flags: []string{"--respawn", strconv.Itoa(deaths), "--launcher", "exec",
 		"--launch-agent", shellTo(t), "-H", "a:2,b:2,c:2"}}, 137).counts(map[string]int{
 		`^new in place 1 on b$`: 2, `^new in place 2 on c$`: 1, `^new in place 0 on a$`: 1, `^new in place`: deaths})
+}
+
+// The ranks of a lost host go to the spare, on which none was before.
+func TestReplaceOnSpare(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 4, role: "replace", args: []string{"spare"}, flags: []string{"--respawn", "2", "--launcher", "exec",
+		"--launch-agent", shellTo(t), "-H", "a:2,lost:2,s", "--spares", "s"}}, 1).counts(
+		map[string]int{`^rank [23] goes on, new: true$`: 2, `^rank [23] is on s$`: 2, `^rank [01] is on a$`: 2})
 }
