@@ -55,7 +55,7 @@ func (s *spawning) error(class error, format string, args ...any) *Error {
 // program of the caller. The new ranks have a world of their own, and Parent there returns the other end. The worlds of
 // the callers stay as they are.
 //
-// gorun and mpiexec.hydra start ranks; in a Slurm allocation, in pods and elsewhere Spawn is ErrUnavailable. It is
+// gorun and mpiexec.hydra start ranks; in pods, under srun alone and elsewhere Spawn is ErrUnavailable. It is
 // ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or does not call it within
 // GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
 // ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides, unless they have freed

@@ -24,7 +24,7 @@ func (j *Job) runFleet(plan *Plan) int {
 	r.enroll()
 	r.streams = stdio.New(j.Stdout, j.Stderr)
 	o := pmi.Options{Survive: j.Recover, Spawn: r.spawn}
-	if plan.Slurm || j.Agents.Others != nil {
+	if j.Agents.Others != nil {
 		o.Spawn = spawnElsewhere
 	}
 	return r.lead(me, o)

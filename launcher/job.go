@@ -47,7 +47,10 @@ type Job struct {
 	// process.
 	Cleaner []string
 
-	at []int // of a spawned job: the place in Hosts of the host of each rank; nil: as Place says
+	// Of a spawned job: the place in Hosts of the host of each rank, or nil: as Place says; and whether Slurm starts
+	// the agent of this host too, as those of the first job.
+	at   []int
+	step bool
 }
 
 // DefaultKillDelay is the time between the first Ctrl-C and SIGKILL.
@@ -116,7 +119,7 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 	if j.Respawn > 0 {
 		p.Layout.Spares = append(p.Layout.Spares, p.Layout.Unused...)
 	}
-	p.Remote = !onlyHere(p.Layout, p.Host)
+	p.Remote = !onlyHere(p.Layout, p.Host) || j.step
 	if len(j.Spares) > 0 && !p.Remote {
 		return nil, fmt.Errorf("--spares %s: all ranks are on this host, and gorun ends with it: "+
 			"name other hosts by -H, or leave out --spares", someHosts(j.Spares))

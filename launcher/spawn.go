@@ -106,9 +106,9 @@ func (r *run) mayReplace(q pmi.Spawn) error {
 	}
 }
 
-// spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.
+// spawnElsewhere is pmi.Options.Spawn of a job whose agents come by themselves.
 func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
-	told(fmt.Errorf("%w: its agents were started by Slurm, or are pods; gorun does it on hosts that it reaches by itself",
+	told(fmt.Errorf("%w: its agents are pods; gorun does it on hosts where it starts the agents, or Slurm does",
 		pmi.ErrNoSpawn))
 }
 
@@ -134,6 +134,7 @@ func (r *run) spawnedJob(s *spawned) (*Job, error) {
 		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
 	}
 	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts, at: at,
+		step:   r.first().plan.Slurm,
 		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Cleaner: r.job.Cleaner, Announced: true,
 		Spawn:  number,
 		Before: r.job.Before + before + r.spawns.ranks()/len(hosts)}

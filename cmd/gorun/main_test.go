@@ -135,6 +135,9 @@ func rank(words []string) int {
 		case "orphan": // whatever has started this rank
 			syscall.Kill(os.Getppid(), syscall.SIGKILL)
 			proc.AwaitEnd()
+		case "freeze": // the agent of this host, which gorun hears no more
+			syscall.Kill(os.Getppid(), syscall.SIGSTOP)
+			proc.AwaitEnd()
 		case "abort":
 			client.Abort(n, "the test wants it")
 			proc.AwaitEnd() // gorun ends us

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -57,6 +58,36 @@ func TestPlacesOfNewRanks(t *testing.T) {
 	}
 	start(t, append(namedHosts(t), "-H", "a,b", "--respawn", "1", "RANK", "join", "0:replace=2", "finalize")...).
 		wait(1).says("the request names dead rank 2 of a world of 2 ranks")
+}
+
+// In a Slurm allocation srun starts the agents for the new ranks too. A node without a rank is a spare.
+func TestPlacesInAllocation(t *testing.T) {
+	t.Parallel()
+	on := inAllocation(t)
+	for flags, host := range map[string]string{"-n 2": "b", "-n 2 --spares a": "b", "-H b:2": "b"} {
+		j := prepare(t, append(strings.Fields(flags), "--bind-to", "none", "--respawn", "1", "RANK", "join", "1:kill=9",
+			"0:replace=1", "finalize")...)
+		on(j)
+		j.start().end(137)
+		j.gone()
+		j.printsLines("new rank 0 on " + host)
+	}
+}
+
+// A node of an allocation is lost: what has run there starts on the node that the user has kept.
+func TestSpareInAllocation(t *testing.T) {
+	t.Parallel()
+	j := prepare(t, "-H", "a,b", "--bind-to", "none", "--respawn", "1", "RANK", "join", "1:freeze", "0:replace=1",
+		"finalize")
+	inAllocation(t)(j)
+	j.cmd.Env = append(j.cmd.Env, "SLURM_JOB_NODELIST=a,b,c", "GORUN_PEER_TIMEOUT=5s")
+	j.start().end(1)
+	for _, a := range j.agents() { // Slurm would end it with the step
+		syscall.Kill(a.PID, syscall.SIGKILL)
+	}
+	j.gone()
+	j.printsLines("new rank 0 on c")
+	j.says("host b is lost")
 }
 
 // --spares is for jobs that it helps.

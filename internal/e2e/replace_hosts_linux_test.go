@@ -16,6 +16,7 @@ func init() {
 		fmt.Printf("rank %d is on %s\n", w.Rank(), os.Getenv("HOSTNAME"))
 		return replaceHost(w)
 	}
+	role("replace in an allocation", func(_ context.Context, w *mpi.Comm) error { return replaceInAllocation(w) })
 	role("replace on hosts", func(_ context.Context, w *mpi.Comm) error { return replaceOnHosts(w) })
 }
 
@@ -42,6 +43,25 @@ func replaceOnHosts(w *mpi.Comm) error {
 			return err
 		}
 	}
+}
+
+// replaceInAllocation: rank 1 dies, and starts again.
+func replaceInAllocation(w *mpi.Comm) error {
+	c, place := w, w.Rank()
+	if !isNew() {
+		err := fall(w, []int{1})
+		if err == nil {
+			c, err = w.Replace()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := whole(c, 2, place); err != nil {
+		return err
+	}
+	fmt.Printf("rank %d goes on, new: %v, on %s\n", place, isNew(), os.Getenv("SLURMD_NODENAME"))
+	return nil
 }
 
 // shellTo is a remote shell that stays here, and gives each host its name in HOSTNAME. The host "lost" is lost before
