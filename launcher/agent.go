@@ -347,7 +347,7 @@ func (a *parent) allStarted() {
 
 func (a *parent) exited(_ time.Time, e rankEnd) action {
 	m := exitedMessage{Rank: e.Rank, Pid: e.Pid, Code: e.Code, Signal: e.Signal, Core: e.Core, Unfinished: e.unfinished,
-		Consequence: e.consequence}
+		Consequence: e.consequence, Lost: e.Err == errHostLost}
 	if e.Err != nil {
 		m.Err = fmt.Sprintf("%.1000s", e.Err.Error())
 	}

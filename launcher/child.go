@@ -175,6 +175,7 @@ func (c *child) cannotBegin(err error) {
 		c.fleet.parent.refused(c.hosts, err.Error())
 		c.below.Leave()
 	default:
+		r.hostUnusable(c.name) // before a rank can ask for it again
 		r.cannotStart(fmt.Errorf("host %s cannot be used: %w", c.name, err), CodeCannotStart)
 	}
 	c.gone()
@@ -420,6 +421,9 @@ func (c *child) rankEnded(m exitedMessage) {
 	e := procs.Exit{Rank: m.Rank, Pid: m.Pid, Host: r.hostOf(m.Rank), Code: m.Code, Signal: m.Signal, Core: m.Core}
 	if m.Err != "" {
 		e.Err = errors.New(oneLine(m.Err))
+	}
+	if m.Lost {
+		e.Err = errHostLost
 	}
 	c.isOver()
 	r.remoteEnded(rankEnd{e, m.Unfinished, m.Consequence})

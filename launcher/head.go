@@ -21,9 +21,10 @@ func (j *Job) runFleet(plan *Plan) int {
 	}
 	r := j.newRun(plan)
 	r.spawns.count = new(atomic.Int32)
+	r.enroll()
 	r.streams = stdio.New(j.Stdout, j.Stderr)
 	o := pmi.Options{Survive: j.Recover, Spawn: r.spawn}
-	if plan.Slurm || j.Agents.Others != nil {
+	if j.Agents.Others != nil {
 		o.Spawn = spawnElsewhere
 	}
 	return r.lead(me, o)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -74,30 +75,71 @@ func sameName(a, b string) bool {
 
 // choice is the hosts that a job may have ranks on.
 type choice struct {
-	hosts []place.Host // at least one
-	here  string       // what this host is called among them
-	slurm bool         // Slurm has allocated them, and starts the agents there
+	hosts  []place.Host // at least one
+	spares []place.Host // on which no rank starts before another host is lost
+	here   string       // what this host is called among them
+	slurm  bool         // Slurm has allocated them, and starts the agents there
 }
 
-// choose returns the hosts that the job names, else those of a Slurm allocation, else this one. In an allocation the
-// named ones must be of it, unless another way to them is named too.
+// choose returns the hosts that the job names, else those of a Slurm allocation, else this one, without the spares. In
+// an allocation the named ones must be of it, unless another way to them is named too.
 func (j *Job) choose(here string) (c choice, err error) {
+	if len(j.Spares) > 0 && j.Respawn == 0 {
+		return c, errors.New("--spares names hosts for ranks that are started again, which --respawn N allows: " +
+			"add that, with the most starts there may be")
+	}
 	allocated, err := place.Slurm(j.variable)
 	c = choice{here: j.nameHere(allocated, here), slurm: allocated != nil && j.Agents.isDefault()}
-	c.hosts = j.namedHosts(c.here)
+	c.hosts, c.spares = namedHosts(j.Hosts, c.here), namedHosts(j.Spares, c.here)
 	switch {
 	case c.hosts == nil && err != nil:
 		return c, fmt.Errorf("the hosts of this Slurm allocation cannot be read: %w; "+
 			"say -H localhost if all ranks are meant to be on this host", err)
 	case c.hosts == nil && allocated != nil:
-		c.hosts = allocated
+		c.hosts = slices.Clone(allocated)
 	case c.hosts == nil:
 		c.hosts = []place.Host{{Name: c.here}}
 	case c.slurm && !(len(c.hosts) == 1 && c.hosts[0].Name == c.here):
-		err = c.restrict(allocated)
+		if err := restrict(c.hosts, allocated); err != nil {
+			return c, err
+		}
+	}
+	if c.slurm {
+		if err := restrict(c.spares, allocated); err != nil {
+			return c, fmt.Errorf("--spares: %w", err)
+		}
+	}
+	if err := c.setApart(); err != nil {
 		return c, err
 	}
+	if c.slurm && j.Respawn > 0 { // the user has kept these
+		for _, h := range allocated {
+			if !has(c.hosts, h.Name) && !has(c.spares, h.Name) {
+				c.spares = append(c.spares, h)
+			}
+		}
+	}
 	return c, nil
+}
+
+// setApart takes the spares out of the hosts, which may have them too. A spare has the slots that are said anywhere.
+func (c *choice) setApart() error {
+	for i := range c.spares {
+		s := &c.spares[i]
+		at := slices.IndexFunc(c.hosts, func(h place.Host) bool { return sameName(h.Name, s.Name) })
+		if at < 0 {
+			continue
+		}
+		s.Name, s.Slots = c.hosts[at].Name, cmp.Or(s.Slots, c.hosts[at].Slots)
+		if c.hosts = slices.Delete(c.hosts, at, at+1); len(c.hosts) == 0 {
+			return fmt.Errorf("all hosts are spares (%s): name those on which ranks start too", someHosts(c.spares))
+		}
+	}
+	return nil
+}
+
+func has(hosts []place.Host, name string) bool {
+	return slices.ContainsFunc(hosts, func(h place.Host) bool { return h.Name == name })
 }
 
 // nameHere is what this host is called in an allocation, or what it calls itself.
@@ -111,10 +153,10 @@ func (j *Job) nameHere(allocated []place.Host, here string) string {
 	return here
 }
 
-// namedHosts is the hosts that the job names, with all names of this one taken together; nil: it names none.
-func (j *Job) namedHosts(here string) (hosts []place.Host) {
+// namedHosts is hosts that the user names, with all names of this one taken together; nil: there are none.
+func namedHosts(named []place.Host, here string) (hosts []place.Host) {
 	own := -1
-	for _, h := range j.Hosts {
+	for _, h := range named {
 		switch {
 		case !isHere(h.Name, here):
 			hosts = append(hosts, h)
@@ -129,9 +171,9 @@ func (j *Job) namedHosts(here string) (hosts []place.Host) {
 }
 
 // restrict calls the named hosts what Slurm calls them. One whose slots are not said has those of the allocation.
-func (c *choice) restrict(allocated []place.Host) error {
-	for i := range c.hosts {
-		h := &c.hosts[i]
+func restrict(hosts, allocated []place.Host) error {
+	for i := range hosts {
+		h := &hosts[i]
 		at := slices.IndexFunc(allocated, func(a place.Host) bool { return sameName(h.Name, a.Name) })
 		if at < 0 {
 			return fmt.Errorf("host %s is not in this Slurm allocation, which has %s: name hosts of it, "+
@@ -141,7 +183,7 @@ func (c *choice) restrict(allocated []place.Host) error {
 		if h.Name = allocated[at].Name; h.Slots == 0 {
 			h.Slots = allocated[at].Slots
 		}
-		if slices.ContainsFunc(c.hosts[:i], func(o place.Host) bool { return o.Name == h.Name }) {
+		if has(hosts[:i], h.Name) {
 			return fmt.Errorf("host %s is named twice, once as %s: name it once, with all its slots", h.Name, said)
 		}
 	}
@@ -152,6 +194,9 @@ func (c *choice) restrict(allocated []place.Host) error {
 func (j *Job) layOut(c *choice) (*place.Layout, error) {
 	q := j.Place
 	q.Ranks = j.Size()
+	if j.at != nil {
+		return placed(c.hosts, j.at), nil
+	}
 	l, err := place.Place(c.hosts, q)
 	if err != nil {
 		return nil, err
@@ -167,6 +212,15 @@ func (j *Job) layOut(c *choice) (*place.Layout, error) {
 			len(l.Unused), len(c.hosts), of, someHosts(l.Unused), (l.Ranks+len(c.hosts)-1)/len(c.hosts))
 	}
 	return l, nil
+}
+
+// placed is the layout of ranks whose hosts have been chosen.
+func placed(hosts []place.Host, at []int) *place.Layout {
+	l := &place.Layout{Ranks: len(at), Hosts: hosts, Counts: make([]int, len(hosts)), Order: place.OrderOf(at)}
+	for _, host := range at {
+		l.Counts[host]++
+	}
+	return l
 }
 
 // DefaultRanks is how many ranks a job of one program has if no number is given: as many as fill its hosts.
@@ -206,7 +260,7 @@ func someHosts(hosts []place.Host) string {
 	return strings.Join(names, ",")
 }
 
-// mapLines says which ranks each host has.
+// mapLines says which ranks each host has, and which hosts are spares.
 func mapLines(l *place.Layout) []string {
 	ranks := make([][]int, len(l.Hosts))
 	for rank, host := range l.Order.Ranks(l.Ranks) {
@@ -215,6 +269,9 @@ func mapLines(l *place.Layout) []string {
 	lines := make([]string, len(l.Hosts))
 	for i, h := range l.Hosts {
 		lines[i] = fmt.Sprintf("host %s has %s %s", h.Name, plural(len(ranks[i]), "rank"), cpuset.FormatList(ranks[i]))
+	}
+	for _, h := range l.Spares {
+		lines = append(lines, fmt.Sprintf("host %s is a spare", h.Name))
 	}
 	return lines
 }

@@ -62,7 +62,11 @@ func TestAllocation(t *testing.T) {
 			j.Agents.Shell = []string{"ssh"}
 		}
 		got, err := j.choose(c.here)
-		if fmt.Sprint(got) != c.want || err != nil || j.Place.All(got.hosts) != c.ranks {
+		if fmt.Sprint(struct {
+			hosts []place.Host
+			here  string
+			slurm bool
+		}{got.hosts, got.here, got.slurm}) != c.want || err != nil || j.Place.All(got.hosts) != c.ranks {
 			t.Errorf("%+v: %v (%v)", c, got, err)
 		}
 	}
@@ -171,5 +175,45 @@ func TestDescribeManyHosts(t *testing.T) {
 	}
 	if err := new(Job).Describe(new(strings.Builder), nil); err == nil {
 		t.Error("a job without ranks was described")
+	}
+}
+
+// Which hosts are spares: the named ones, which are no hosts then, and nodes of an allocation that the user has kept.
+func TestSpares(t *testing.T) {
+	slurm := []string{"SLURM_JOB_NODELIST=n[1-3]", "SLURM_TASKS_PER_NODE=2(x3)"}
+	for _, c := range []struct {
+		env           []string
+		hosts, spares string
+		respawn       int
+		want          string // the hosts and the spares, or what the error has
+	}{
+		{nil, "a:2,b:3,c", "b", 1, "[{a 2} {c 0}] [{b 3}]"},
+		{nil, "a:2,b:3", "b:1", 1, "[{a 2}] [{b 1}]"},
+		{nil, "a,B.cluster:4,c", "b,s:2", 1, "[{a 0} {c 0}] [{B.cluster 4} {s 2}]"},
+		{nil, "me,b", "localhost", 1, "[{b 0}] [{me 0}]"},
+		{nil, "a,b", "b,a", 1, "all hosts are spares (b,a)"},
+		{nil, "a,b", "s", 0, "--respawn N"},
+		{slurm, "", "", 0, "[{n1 2} {n2 2} {n3 2}] []"},
+		{slurm, "n2", "", 0, "[{n2 2}] []"},
+		{slurm, "n2", "", 1, "[{n2 2}] [{n1 2} {n3 2}]"},
+		{slurm, "", "n1.cluster", 1, "[{n2 2} {n3 2}] [{n1 2}]"},
+		{slurm, "n1", "n3:1", 1, "[{n1 2}] [{n3 1} {n2 2}]"},
+		{slurm, "", "n4", 1, "--spares: host n4 is not in this Slurm allocation"},
+	} {
+		j := Job{Environ: c.env, Options: Options{Respawn: c.respawn}}
+		if c.hosts != "" {
+			j.Hosts, _ = place.List("-H", c.hosts)
+		}
+		if c.spares != "" {
+			j.Spares, _ = place.List("--spares", c.spares)
+		}
+		got, err := j.choose("me")
+		text := fmt.Sprint(got.hosts, " ", got.spares)
+		if err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, c.want) {
+			t.Errorf("%+v: %s", c, text)
+		}
 	}
 }

@@ -31,6 +31,7 @@ type Job struct {
 	Apps    []App
 	Environ []string     // the environment the ranks inherit, as of os.Environ
 	Hosts   []place.Host // nil: this one
+	Spares  []place.Host // for ranks that take the places of those of lost hosts; no rank starts there before
 	Agents  Agents       // for ranks on other hosts
 
 	Stdin, Stdout, Stderr *os.File
@@ -45,6 +46,11 @@ type Job struct {
 	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
 	// process.
 	Cleaner []string
+
+	// Of a spawned job: the place in Hosts of the host of each rank, or nil: as Place says; and whether Slurm starts
+	// the agent of this host too, as those of the first job.
+	at   []int
+	step bool
 }
 
 // DefaultKillDelay is the time between the first Ctrl-C and SIGKILL.
@@ -71,6 +77,7 @@ type Plan struct {
 	Slurm  bool // srun starts the agents
 	Host   string
 	Layout *place.Layout
+	Hosts  []place.Host // that the job may have ranks on, also such as have none
 	CPUs   cpuset.Host
 	Over   bool // ranks outnumber the usable CPUs
 	Unfit  bool // the cores that each rank was to have are more than there are
@@ -108,7 +115,16 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 			p.Specs = append(p.Specs, procs.Spec{Rank: len(p.Specs), App: a})
 		}
 	}
-	if p.Remote = !onlyHere(p.Layout, p.Host); p.Remote {
+	p.Hosts, p.Layout.Spares = c.hosts, c.spares // in the order in which they are used
+	if j.Respawn > 0 {
+		p.Layout.Spares = append(p.Layout.Spares, p.Layout.Unused...)
+	}
+	p.Remote = !onlyHere(p.Layout, p.Host) || j.step
+	if len(j.Spares) > 0 && !p.Remote {
+		return nil, fmt.Errorf("--spares %s: all ranks are on this host, and gorun ends with it: "+
+			"name other hosts by -H, or leave out --spares", someHosts(j.Spares))
+	}
+	if p.Remote {
 		p.Slurm = c.slurm
 		return p, nil
 	}

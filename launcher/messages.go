@@ -160,6 +160,7 @@ type exitedMessage struct {
 	Unfinished bool           `json:",omitempty"`
 	// Consequence says that the rank had heard of another rank's end.
 	Consequence bool `json:",omitempty"`
+	Lost        bool `json:",omitempty"` // with its host
 }
 
 type abortedMessage struct {

@@ -208,6 +208,7 @@ func (j *Job) runPlan(plan *Plan, b backend) int {
 		apps[i] = plan.Specs[i].App
 	}
 	r.spawns.count = new(atomic.Int32)
+	r.enroll()
 	o := pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Spawn: r.spawn}
 	return r.supervise(b, o, func() {})
 }
@@ -433,7 +434,7 @@ func (r *run) rankHeard(e procs.Exit) {
 	}
 	s := r.server.State(e.Rank)
 	r.do(r.judge().exited(time.Now(), rankEnd{e, s.Joined && !s.Finalized, s.PeerFailed}))
-	r.spawns.rankEnded(e.Rank)
+	r.rankGone(e.Rank)
 	close(r.ranks[e.Rank].judged)
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -30,18 +29,19 @@ import (
 
 // spawns are the jobs that the ranks of a run have had started. They belong to its supervisor.
 type spawns struct {
-	all   []*spawned    // from the request on until they are over
-	phase phase         // that they have been told of
-	again atomic.Int32  // ranks started in the places of others, of all runs; in the first one
-	lost  sync.Map      // the names of hosts that are lost, as any of the runs knows; in the first one
-	count *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
+	all    []*spawned    // from the request on until they are over
+	phase  phase         // that they have been told of
+	again  atomic.Int32  // ranks started in the places of others, of all runs; in the first one
+	count  *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
+	roster               // in the first one
 }
 
 // spawned is a job that a rank of outer has had started. What is not said to be otherwise belongs to its supervisor.
 type spawned struct {
 	outer  *run
-	number int // from 1 on; never changes
-	rank   int // of outer, which has asked; never changes
+	number int         // from 1 on; never changes
+	rank   int         // of outer, which has asked; never changes
+	takes  []worldRank // that its ranks have from now on; nil: they take no places; never changes
 	run    *run
 	begun  bool // run is there, and takes orders; of the supervisor of outer
 
@@ -59,6 +59,12 @@ var errEnds = errors.New("the job ends")
 
 // spawn is pmi.Options.Spawn of the run that has all ranks of a job.
 func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
+	takes, err := r.placesOf(q)
+	if err != nil {
+		told(err)
+		return
+	}
+	r.awaitEnds(takes, q.Limit)
 	r.post(func() {
 		if r.policy.phase != working || r.leaving {
 			told(errEnds)
@@ -68,9 +74,13 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 			told(err)
 			return
 		}
-		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, want: q, answer: told,
+		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, takes: takes, want: q, answer: told,
 			joins: q.Joins()}
-		j := r.spawnedJob(rank, q, s.number)
+		j, err := r.spawnedJob(s)
+		if err != nil {
+			told(err)
+			return
+		}
 		r.spawns.all = append(r.spawns.all, s)
 		go s.live(j)
 	})
@@ -96,26 +106,35 @@ func (r *run) mayReplace(q pmi.Spawn) error {
 	}
 }
 
-// spawnElsewhere is pmi.Options.Spawn of a job whose agents a scheduler starts.
+// spawnElsewhere is pmi.Options.Spawn of a job whose agents come by themselves.
 func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
-	told(fmt.Errorf("%w: its agents were started by Slurm, or are pods; gorun does it on hosts that it reaches by itself",
+	told(fmt.Errorf("%w: its agents are pods; gorun does it on hosts where it starts the agents, or Slurm does",
 		pmi.ErrNoSpawn))
 }
 
 // spawnedJob is what a rank has asked for. It has the settings of the program of that rank.
-func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
-	at := slices.IndexFunc(r.plan.Specs, func(s procs.Spec) bool { return s.Rank == rank })
-	own := r.job.Apps[r.plan.Specs[at].App]
+func (r *run) spawnedJob(s *spawned) (*Job, error) {
+	q, number := s.want, s.number
+	spec := slices.IndexFunc(r.plan.Specs, func(spec procs.Spec) bool { return spec.Rank == s.rank })
+	own := r.job.Apps[r.plan.Specs[spec].App]
 	hosts, before := []place.Host{{Name: r.plan.Host}}, len(r.plan.Specs)
-	if r.plan.Remote {
+	if r.first().plan.Remote {
 		hosts, before = r.hostsLeft(), (r.plan.World+len(r.plan.Layout.Hosts)-1)/len(r.plan.Layout.Hosts)
+	}
+	var at []int
+	if s.takes != nil {
+		var err error
+		if hosts, at, err = r.settle(s.takes, number); err != nil {
+			return nil, err
+		}
 	}
 	app := App{Ranks: q.Ranks, Path: q.Command, Name: q.Command, Args: q.Args, Dir: cmp.Or(q.Dir, own.Dir),
 		Env: append(slices.Clone(own.Env), pmi.EnvSpawned+"=1")}
 	if q.Command == "" {
 		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
 	}
-	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts,
+	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts, at: at,
+		step:   r.first().plan.Slurm,
 		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Cleaner: r.job.Cleaner, Announced: true,
 		Spawn:  number,
 		Before: r.job.Before + before + r.spawns.ranks()/len(hosts)}
@@ -132,13 +151,14 @@ func (r *run) spawnedJob(rank int, q pmi.Spawn, number int) *Job {
 			*env = append(*env, name+"="+filepath.Join(dir, folder))
 		}
 	}
-	return j
+	return j, nil
 }
 
 // live is the life of a spawned job. It has a goroutine of its own, which becomes its supervisor.
 func (s *spawned) live(j *Job) {
 	code := s.supervise(j)
 	s.reply(errEnds) // if nothing else was said
+	s.top().spawns.dismiss(s)
 	s.tell(s.outer, func(r *run) {
 		r.spawns.all = slices.DeleteFunc(r.spawns.all, func(other *spawned) bool { return other == s })
 		r.policy.code = cmp.Or(r.policy.code, code)
@@ -158,6 +178,9 @@ func (s *spawned) supervise(j *Job) int {
 	}
 	r := j.newRun(plan)
 	r.spawned, r.spawns.count = s, s.outer.spawns.count
+	if s.takes == nil {
+		r.enroll()
+	}
 	if s.run = r; !s.begin() {
 		return 0
 	}
@@ -243,19 +266,6 @@ func (r *run) first() *run {
 		return r.spawned.top()
 	}
 	return r
-}
-
-// hostsLeft are the hosts of the job without those that are lost.
-func (r *run) hostsLeft() []place.Host {
-	lost := &r.first().spawns.lost
-	left := slices.DeleteFunc(slices.Clone(r.job.Hosts), func(h place.Host) bool {
-		_, is := lost.Load(h.Name)
-		return is
-	})
-	if len(left) == 0 { // the host of the rank that asks, too
-		return r.job.Hosts
-	}
-	return left
 }
 
 // top is the run of the first job.

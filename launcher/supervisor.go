@@ -39,6 +39,7 @@ type supervisor interface {
 	cannotStart(err error, code int)
 	hostLost(err error)
 	agentStopped(err error, code int)
+	hostUnusable(host string) // no agent can be had there
 }
 
 func (r *run) closed() <-chan struct{} { return r.over }
@@ -63,24 +64,29 @@ func (r *run) remoteStarted(rank, pid int) {
 	r.rankStarted(started{rank: rank})
 }
 
+// errHostLost is the end of a rank whose host is lost, below an agent.
+var errHostLost = errors.New("its host is lost")
+
 func (r *run) remoteEnded(e rankEnd) {
 	r.ranks[e.Rank].ended = true
+	if e.Err == errHostLost {
+		r.first().spawns.lose(r.ranks[e.Rank].host)
+	}
 	r.alive--
 	r.endings.note(e.Exit)
 	r.do(r.judge().exited(time.Now(), e))
-	r.spawns.rankEnded(e.Rank)
+	r.rankGone(e.Rank)
 }
 
 func (r *run) remoteLost(rank int) {
 	st := r.ranks[rank]
 	st.ended = true
 	r.alive--
-	r.first().spawns.lost.Store(st.host, true)
-	r.spawns.rankEnded(rank)
+	r.first().spawns.lose(st.host)
+	r.rankGone(rank)
 	switch {
 	case r.parent != nil:
-		r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid,
-			Err: errors.New("its host is lost")}})
+		r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid, Err: errHostLost}})
 	case r.job.Recover:
 		r.announceDeath(rank)
 	}
@@ -88,7 +94,8 @@ func (r *run) remoteLost(rank int) {
 
 func (r *run) neverStarted(rank int) {
 	r.ranks[rank].ended = true
-	r.first().spawns.lost.Store(r.ranks[rank].host, true)
+	r.first().spawns.lose(r.ranks[rank].host)
+	r.rankGone(rank)
 	if r.parent == nil {
 		r.announceDeath(rank)
 	}
@@ -104,5 +111,7 @@ func (r *run) aborted(a abortCall) {
 func (r *run) cannotStart(err error, code int) { r.do(r.judge().cannotStart(err, code)) }
 
 func (r *run) hostLost(err error) { r.do(r.judge().hostLost(time.Now(), err)) }
+
+func (r *run) hostUnusable(host string) { r.first().spawns.lose(host) }
 
 func (r *run) agentStopped(err error, code int) { r.do(r.judge().agentStopped(time.Now(), err, code)) }

@@ -57,9 +57,10 @@ func complete(root *cobra.Command) {
 		root.RegisterFlagCompletionFunc(flag, values("slot", "node", "core", "numa", "socket", "l3cache", "hwthread"))
 	}
 	root.RegisterFlagCompletionFunc("host", values("localhost"))
+	root.RegisterFlagCompletionFunc("spares", values())
 	root.RegisterFlagCompletionFunc("stdin", values("none", "all", "0"))
 	root.RegisterFlagCompletionFunc("launch-agent", values("ssh", "kubectl exec -i"))
-	for _, number := range []string{"np", "ppn", "debug", "tree-width", "cpus-per-task"} {
+	for _, number := range []string{"np", "ppn", "debug", "tree-width", "cpus-per-task", "respawn"} {
 		root.RegisterFlagCompletionFunc(number, values())
 	}
 	for _, time := range []string{"timeout", "kill-delay", "host-timeout"} {

@@ -82,6 +82,7 @@ var notInPods = map[string]string{
 	"launcher":     "the pods start gorun themselves",
 	"preload":      "the image has the program",
 	"respawn":      "gorun starts no rank in a pod while the job runs",
+	"spares":       "gorun starts no rank in a pod while the job runs",
 	"app":          "the command line names the programs",
 	"tree-width":   "all pods dial the one with index 0",
 	"stdin":        "pods have no standard input",

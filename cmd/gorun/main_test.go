@@ -121,10 +121,22 @@ func rank(words []string) int {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}
+		case "replace", "try": // the ranks of a list, by as many that say where they are
+			if err := replace(arg); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				if order == "replace" {
+					return 1
+				}
+			}
+		case "where":
+			fmt.Printf("new rank %s on %s%s\n", me, os.Getenv("HOSTNAME"), os.Getenv("SLURMD_NODENAME"))
 		case "exchange":
 			fmt.Println(exchange(n))
 		case "orphan": // whatever has started this rank
 			syscall.Kill(os.Getppid(), syscall.SIGKILL)
+			proc.AwaitEnd()
+		case "freeze": // the agent of this host, which gorun hears no more
+			syscall.Kill(os.Getppid(), syscall.SIGSTOP)
 			proc.AwaitEnd()
 		case "abort":
 			client.Abort(n, "the test wants it")
@@ -203,6 +215,24 @@ func joinJob() {
 		os.Exit(98)
 	}
 	client = c
+}
+
+// replace has ranks started in the places of others.
+func replace(list string) error {
+	q := pmi.Spawn{Args: []string{"join", "fence", "where", "finalize"}}
+	for text := range strings.SplitSeq(list, ",") {
+		rank, err := strconv.Atoi(text)
+		if err != nil {
+			return err
+		}
+		q.Dead = append(q.Dead, rank)
+	}
+	q.Ranks = len(q.Dead)
+	if err := q.Keep(pmi.PlacesKey, nil); err != nil {
+		return err
+	}
+	_, err := client.Spawn(context.Background(), q)
+	return err
 }
 
 // exchange puts a number, and returns the sum of what all ranks have put.

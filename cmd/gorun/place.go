@@ -15,6 +15,7 @@ import (
 type placeFlags struct {
 	np         *pflag.Flag // to see whether it was given
 	list, file named       // -H and --hostfile
+	spares     named
 	perHost    count
 	cores      count // of each rank
 	launcher   string
@@ -39,6 +40,8 @@ func (p *placeFlags) register(f *pflag.FlagSet, o *launcher.Options) {
 	p.width = launcher.DefaultWidth
 	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each agent starts in turn")
 	f.BoolVar(&o.AllowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
+	f.Var(&p.spares, "spares", "hosts in a `LIST` as of -H, which get no rank at the start: with --respawn the ranks "+
+		"of a host that is lost may start there again")
 }
 
 // registerHosts registers the flags that say which hosts there are.
@@ -87,6 +90,9 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 		return 0, fmt.Errorf("--launcher %s: use ssh, or name a remote shell with --launch-agent", p.launcher)
 	}
 	job.Hosts, err = p.hosts()
+	if err == nil && p.spares != "" {
+		job.Spares, err = place.List("--spares", string(p.spares))
+	}
 	if err != nil || p.np == nil || p.np.Changed { // gorun doctor has no -n
 		return 0, err
 	}

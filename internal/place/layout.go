@@ -91,6 +91,7 @@ type Layout struct {
 	Hosts  []Host // those that have ranks
 	Counts []int  // of the ranks of each
 	Unused []Host // those that have none
+	Spares []Host // which the caller sets: ranks may start there later
 	Order  Order  // the numbers in it are those of Hosts
 }
 

@@ -23,7 +23,7 @@ func spawn(ctx context.Context, c *Client, q Spawn) error {
 func TestSpawnRequest(t *testing.T) {
 	args := []string{"and more", "", `back\slash`, "x=y", "two\nlines\x00\xff"}
 	want := Spawn{Ranks: 3, Command: "/bin/a program", Args: args, Dir: "/tmp", Limit: 1500 * time.Millisecond,
-		Meet: true}
+		Meet: true, Dead: []int{7, 0, 1}}
 	if err := want.Keep("port", []byte(strings.Repeat("long", 500))); err != nil || len(want.Keys) < 2 {
 		t.Fatalf("%d keys: %v", len(want.Keys), err)
 	}
@@ -103,7 +103,8 @@ func TestSpawnRequestHostile(t *testing.T) {
 		"argcnt=1": "argcnt=2", "preput_key_0=k": "preput_key_0=" + strings.Repeat("k", keyMax+1),
 		"preput_val_0=v": "preput_val_0=" + strings.Repeat("v", valMax+1), "preput_num=1": "preput_num=-1",
 		"info_val_0=5": "info_val_0=never", "info_num=1": "info_num=99999999999999999999", "spawnssofar=1\n": "argcnt=\n",
-		"info_key_0=gorun_limit": "info_key_0=gorun_quoted",
+		"info_key_0=gorun_limit":               "info_key_0=gorun_quoted",
+		"info_key_0=gorun_limit\ninfo_val_0=5": "info_key_0=gorun_dead\ninfo_val_0=0-1",
 	} {
 		text := strings.Replace(good, old, bad, 1)
 		if bad == "argcnt=\n" { // the last one holds
