@@ -39,7 +39,7 @@ type spawning struct {
 	args    []string
 	root    int
 	dir     string
-	places  []int // of Replace: where the processes stand
+	places  *join.Places // of Replace: where the processes stand
 
 	world *Comm // of both sides, once this rank has met them
 }
@@ -190,7 +190,7 @@ func (s *spawning) meet(c *Comm, m *agree.Exchange, port *join.Port, told []byte
 		port, err = join.ParsePort(told)
 	}
 	if err == nil && (port.Parents != c.group.Size || port.Root != s.root ||
-		s.places != nil && port.Size-port.Parents != len(s.places)) {
+		s.places != nil && port.Size-port.Parents != len(s.places.Ranks)) {
 		err = fmt.Errorf("the root has told of %d of %d ranks with root %d", port.Parents, port.Size, port.Root)
 	}
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *spawning) meet(c *Comm, m *agree.Exchange, port *join.Port, told []byte
 		return inPlaces(s.world, port, c.ctx), nil
 	}
 	d := newComm(interOf(s.world, parentsOf(port), childrenOf(port)), c.ctx)
-	d.group.SetName(fmt.Sprintf("%s.spawn%d", c.Name(), c.made.Add(1)))
+	d.group.SetName(c.nameOf(s.kind))
 	return d, nil
 }
 
@@ -299,7 +299,8 @@ type bridges struct {
 type membership struct {
 	member  *join.Member
 	world   *Comm
-	leaving bool // this rank has no communicator in it; guarded by bridges.mu
+	leaving bool   // this rank has no communicator in it; guarded by bridges.mu
+	agree   func() // waits until all living ranks leave it, once
 }
 
 // bridgeBy joins the world of both sides of a spawn, unless until ends before. self is this process's.
@@ -318,7 +319,9 @@ func bridgeBy(until context.Context, p *join.Port, number int, self *selfComm) (
 		m.Close(err)
 		return nil, err
 	}
-	b.all = append(b.all, membership{member: m, world: w})
+	b.all = append(b.all, membership{member: m, world: w, agree: sync.OnceFunc(func() {
+		w.group.Agree(consensus.Value{})
+	})})
 	return w, nil
 }
 
@@ -359,16 +362,32 @@ func (b *bridges) freed(c *commState) {
 		return
 	}
 	b.all[i].leaving = true
-	w := b.all[i].world
+	j := b.all[i]
 	go func() {
-		w.group.Agree(consensus.Value{})
-		if m := b.take(w); m != nil {
-			w.group.LeaveAll()
-			m.Engine.Return()
-			m.Leave()
+		j.agree()
+		if m := b.take(j.world); m != nil {
+			j.makeNoCalls()
+			j.leave()
 			m.Close(agree.FreedError("communicator"))
 		}
 	}()
+}
+
+// makeNoCalls tells other ranks that this one makes no call in a world any more.
+func (j membership) makeNoCalls() {
+	j.world.group.LeaveAll()
+	j.member.Engine.Return()
+}
+
+// leave returns when all ranks have left a world. The rank that serves a world with spawned ranks may have died, so they
+// agree on it: Replace would start a rank in the place of one that had gone before.
+func (j membership) leave() error {
+	if j.agree != nil {
+		j.member.AtEnd() // others may wait for that until they agree
+		j.agree()
+	}
+	j.world.group.Leave()
+	return j.member.Leave()
 }
 
 // list is what there is.
