@@ -71,25 +71,26 @@ func (c *Comm) replace() (*Comm, error) {
 		return living, nil
 	}
 	name := living.Name()
+	living.group.SetName(c.Name()) // errors name what the caller knows
 	living.publish()
 	defer living.free()
 	s := &spawning{kind: agree.MakeReplace, n: v.Dead.Len(), args: os.Args[1:],
 		places: &join.Places{Ranks: slices.Collect(v.Dead.All), Name: name, Count: v.Count}}
 	m := living.group.Exchange(s.kind)
+	m.Name = func(i int) int { return c.group.RankOf(int32(living.group.ToWorld(i))) }
 	d, no := s.run(living, m)
 	if no != nil && no.Alone { // others may be in a round without this rank
 		living.group.Group.Revoke()
 	}
-	all := consensus.Value{Calls: agree.CallReplace}
-	if no == nil {
-		all.Flags = 1
-	}
-	all, err = living.group.Agree(all)
+	all, err := living.group.Agree(consensus.Value{Flags: flagsOf(no)})
 	switch {
 	case err != nil:
-	case no != nil && no.Class != ErrRevoked:
+	case all.Flags == wasRefused:
+		if !errors.Is(no.Cause, no.Class) {
+			no.Cause = nil
+		}
 		err = m.Failed(no)
-	case no != nil || all.Flags == 0:
+	case all.Flags != hasMet:
 		err = mpierr.New("", ErrPeerFailed, "a rank has failed before all had met the ranks that were started; call "+
 			"Replace again")
 	default:
@@ -101,6 +102,22 @@ func (c *Comm) replace() (*Comm, error) {
 	}
 	d.group.SetName(name)
 	return d, nil
+}
+
+// What a rank gives to the agreement at the end of Replace: one of these flags, or none where it knows of a failure.
+const (
+	hasMet     = 1 << iota // it has met the ranks that were started
+	wasRefused             // the verdict, which all ranks have heard, is that no ranks are started or met
+)
+
+func flagsOf(no *agree.Veto) uint32 {
+	switch {
+	case no == nil:
+		return hasMet
+	case no.Alone || no.Class == ErrPeerFailed || no.Class == ErrRevoked || no.Class == ErrTimeout:
+		return 0
+	}
+	return wasRefused
 }
 
 // takePlace is the part of a rank that Replace has started, in the world of both sides. It fails if no rank that has

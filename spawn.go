@@ -177,7 +177,7 @@ func (s *spawning) start(c *Comm) (*join.Port, *Error) {
 		if errors.Is(err, join.ErrNoSpawn) {
 			return nil, s.error(ErrUnavailable, "%w", err)
 		}
-		return nil, s.error(ErrSpawn, "%s: %w", cmp.Or(s.command, "the caller's program"), err)
+		return nil, s.error(ErrSpawn, "starting %s: %w", cmp.Or(s.command, "the program of this rank again"), err)
 	}
 	return p, nil
 }
