@@ -62,6 +62,9 @@ type selfComm struct {
 	once sync.Once
 	of   *commState // the world
 	s    *commState
+	// renewed counts the calls of Shrink and Replace on all communicators of the rank, for names. The ranks of each call
+	// agree on it.
+	renewed atomic.Uint32
 }
 
 // Self returns a communicator that has the caller's rank alone; §7.2.4 (MPI_COMM_SELF). c is any communicator of the
@@ -106,7 +109,7 @@ func (c *Comm) Size() int {
 }
 
 // Name returns the name of the communicator in errors and logs; §7.8. It is the name that SetName set, "world", or the
-// parent's name with a suffix, and "" if c is nil.
+// parent's name with a suffix, and "" if c is nil. The suffix of Shrink or Replace takes the place of an earlier one.
 func (c *Comm) Name() string {
 	if c == nil || c.commState == nil {
 		return ""

@@ -2,6 +2,8 @@ package mpi
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
@@ -80,12 +82,30 @@ func (c *Comm) child(kind agree.Creation, id uint32, members *ranks.Set, finish 
 	s := &commState{}
 	s.self, s.isWin = c.self, suffixes[kind] == "win"
 	c.group.Derive(&s.group, members, id)
-	name := fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
-	s.group.SetName(name)
+	s.group.SetName(c.nameOf(kind))
 	if finish != nil {
 		finish(s)
 	}
 	return newComm(s, c.ctx)
+}
+
+// nameOf is the name of another communicator that is made of c.
+func (c *Comm) nameOf(kind agree.Creation) string {
+	return fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
+}
+
+// renewedName is the name of a communicator in whose place the count-th one of this rank comes, by Shrink or Replace.
+// It takes the place of the suffix of an earlier call: a program that outlives a hundred deaths has short names.
+func (c *Comm) renewedName(kind agree.Creation, count uint32) string {
+	name := c.Name()
+	stem, last := name, name[strings.LastIndexByte(name, '.')+1:]
+	for _, kind := range [...]agree.Creation{agree.MakeShrink, agree.MakeReplace} {
+		digits, renewed := strings.CutPrefix(last, suffixes[kind])
+		if _, err := strconv.ParseUint(digits, 10, 32); renewed && err == nil && len(last) < len(name) {
+			stem = name[:len(name)-len(last)-1]
+		}
+	}
+	return fmt.Sprintf("%s.%s%d", stem, suffixes[kind], count)
 }
 
 var suffixes = [agree.MakeEnd]string{agree.MakeDup: "dup", agree.MakeSplit: "split", agree.MakeSplitShared: "shared",
@@ -95,7 +115,7 @@ var suffixes = [agree.MakeEnd]string{agree.MakeDup: "dup", agree.MakeSplit: "spl
 	agree.MakeDistGraphAdjacent: "graph", agree.MakeDistGraphWeighted: "graph",
 	agree.MakeDistGraphAdjacentWeighted: "graph", agree.MakeIntercomm: "inter", agree.MakeMerge: "merged",
 	agree.MakeWinAlloc: "win", agree.MakeWinShared: "win", agree.MakeWinCreate: "win",
-	agree.MakeWinDynamic: "win", agree.MakeShrink: "shrunk", agree.MakeSpawn: "spawn"}
+	agree.MakeWinDynamic: "win", agree.MakeShrink: "shrunk", agree.MakeSpawn: "spawn", agree.MakeReplace: "replaced"}
 
 // handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks
 // send on it are dropped.

@@ -197,8 +197,7 @@ func finalize() error {
 	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say
 	process.profile.Load().stop()
 	for _, j := range worlds {
-		j.world.group.LeaveAll()
-		j.member.Engine.Return()
+		j.makeNoCalls()
 	}
 	err := leaveAll(worlds)
 	switch {
@@ -215,9 +214,9 @@ func finalize() error {
 func leaveAll(worlds []membership) (first error) {
 	errs := make(chan error, len(worlds))
 	for _, j := range worlds[1:] {
-		go func() { errs <- j.member.Leave() }()
+		go func() { errs <- j.leave() }()
 	}
-	first = worlds[0].member.Leave()
+	first = worlds[0].leave()
 	for range worlds[1:] {
 		first = cmp.Or(first, <-errs)
 	}

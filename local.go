@@ -105,6 +105,7 @@ func endRank(w *Comm, last <-chan struct{}) error {
 			"complete each request with Wait or Test", open)
 	}
 	w.group.LeaveAll()
+	w.group.Leave()
 	w.group.Engine.Return()
 	return nil
 }

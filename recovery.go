@@ -126,27 +126,27 @@ func (c *Comm) Agree(flags uint32) (uint32, error) {
 	case result.Calls != agree.CallAgree:
 		err = agree.MixedCalls(result.Calls)
 	case !result.Dead.Within(result.Acked):
-		err = mpierr.New("", ErrPeerFailed, "%s, and not all ranks that live have acknowledged that; call AckFailed "+
-			"and Agree again, or Shrink", c.haveFailed(result.Dead))
+		err = mpierr.New("", ErrPeerFailed, "%s failed, and not all ranks that live have acknowledged that; call AckFailed "+
+			"and Agree again, or Shrink", theyHave(result.Dead))
 	}
 	return result.Flags, c.group.Wrap(op, Undefined, Undefined, err)
 }
 
-// haveFailed names some ranks that have failed.
-func (c *Comm) haveFailed(dead consensus.Set) string {
+// theyHave names some of these ranks, as the beginning of a sentence.
+func theyHave(set consensus.Set) string {
 	const most = 8
 	var names []string
-	for rank := range dead.All {
+	for rank := range set.All {
 		if len(names) == most {
 			names = append(names, "…")
 			break
 		}
 		names = append(names, fmt.Sprint(rank))
 	}
-	if dead.Len() == 1 {
-		return "rank " + names[0] + " has failed"
+	if set.Len() == 1 {
+		return "rank " + names[0] + " has"
 	}
-	return "ranks " + strings.Join(names, ", ") + " have failed"
+	return "ranks " + strings.Join(names, ", ") + " have"
 }
 
 // Shrink makes a communicator of the ranks of c that live, in the order of c (ULFM: MPI_Comm_shrink). All of them call
@@ -164,11 +164,11 @@ func (c *Comm) Shrink() (*Comm, error) {
 	}
 	var made handover
 	fail := c.group.InOrder(c.ctx, op, func() error {
-		id, dead, err := c.group.Shrink(agree.CallShrink)
+		v, err := c.renew(agree.CallShrink)
 		if err != nil {
 			return err
 		}
-		made.give(c.living(id, dead))
+		made.give(c.living(agree.MakeShrink, v))
 		return nil
 	})
 	d, err := made.take(c, agree.MakeShrink, fail)
@@ -179,27 +179,46 @@ func (c *Comm) Shrink() (*Comm, error) {
 	return d, err
 }
 
-// living makes the communicator with a number of the ranks of c that are not dead; nil: one of two groups has none.
-func (c *Comm) living(id uint32, dead consensus.Set) *Comm {
+// renew has the living ranks agree on who has died, and on a number and a name for a communicator in the place of c.
+func (c *Comm) renew(call uint32) (consensus.Value, error) {
+	v, err := c.group.Shrink(call, c.self.renewed.Load()+1)
+	if err == nil {
+		c.self.hasRenewed(v.Count)
+	}
+	return v, err
+}
+
+// hasRenewed notes how many calls of Shrink and Replace there have been.
+func (s *selfComm) hasRenewed(count uint32) {
+	for before := s.renewed.Load(); before < count && !s.renewed.CompareAndSwap(before, count); {
+		before = s.renewed.Load()
+	}
+}
+
+// living makes the communicator of the ranks of c that are not dead; nil: one of two groups has none.
+func (c *Comm) living(kind agree.Creation, v consensus.Value) *Comm {
 	alive := func(s *ranks.Set) *ranks.Set {
 		var b ranks.Builder
 		s.All(func(world int32) bool {
-			if !dead.Has(c.group.PlaceOf(world)) {
+			if !v.Dead.Has(c.group.PlaceOf(world)) {
 				b.AddRank(world)
 			}
 			return true
 		})
 		return b.Done()
 	}
-	if !c.IsInter() {
-		return c.child(agree.MakeShrink, id, alive(c.group.Members()), nil)
+	local, remote := alive(c.group.Members()), (*ranks.Set)(nil)
+	if c.IsInter() {
+		if remote = alive(c.group.Peers); local.N == 0 || remote.N == 0 {
+			c.group.Numbers.Release(v.Low, nil)
+			return nil
+		}
 	}
-	local, remote := alive(c.group.Local), alive(c.group.Peers)
-	if local.N == 0 || remote.N == 0 {
-		c.group.Numbers.Release(id, nil)
-		return nil
+	s := &commState{self: c.self}
+	c.group.Derive(&s.group, local, v.Low)
+	s.group.SetName(c.renewedName(kind, v.Count))
+	if remote != nil {
+		s.group.Join(local, remote)
 	}
-	d := c.child(agree.MakeShrink, id, local, nil)
-	d.group.Join(local, remote)
-	return d
+	return newComm(s, c.ctx)
 }

@@ -18,7 +18,8 @@ import (
 // new processes have the numbers of dead ranks. All living ranks of c call it, as Shrink, also on a revoked c. Replace
 // starts the program of the lowest living rank again, with its arguments: in a new process the world of Main and of
 // Init is the result of Replace, and Parent is nil. If no rank of c has failed, Replace starts none. When Replace
-// succeeds it frees c, unless c is the world that Finalize frees.
+// succeeds it frees c, unless c is the world that Finalize frees. If a rank has returned, or has freed c, Replace starts
+// none and is ErrUnavailable at all ranks: a new rank would do again what that one has done.
 //
 // The user of gorun allows N starts for the whole job by --respawn N; without it Replace is ErrUnavailable if a rank
 // has failed. Where ranks cannot be started, or no more, it is ErrUnavailable or ErrSpawn, as Spawn is. If a rank dies
@@ -56,33 +57,40 @@ func (c *Comm) Replace() (*Comm, error) {
 // replace has the living ranks agree on who has died, start as many processes, meet them, and agree on whether all
 // have.
 func (c *Comm) replace() (*Comm, error) {
-	id, dead, err := c.group.Shrink(agree.CallReplace)
+	v, err := c.renew(agree.CallReplace)
 	if err != nil {
 		return nil, err
 	}
-	living := c.living(id, dead)
-	if dead.Len() == 0 {
+	if v.Gone.Len() > 0 {
+		c.group.Numbers.Release(v.Low, nil)
+		return nil, mpierr.New("", ErrUnavailable, "%s returned or freed the communicator, and a new rank would do its part "+
+			"again; have all ranks leave the loop alike, by an Agree behind the last step, or call Shrink", theyHave(v.Gone))
+	}
+	living := c.living(agree.MakeReplace, v)
+	if v.Dead.Len() == 0 {
 		return living, nil
 	}
+	name := living.Name()
+	living.group.SetName(c.Name()) // errors name what the caller knows
 	living.publish()
 	defer living.free()
-	s := &spawning{kind: agree.MakeReplace, n: dead.Len(), args: os.Args[1:], places: slices.Collect(dead.All),
-		origins: c.origins()}
+	s := &spawning{kind: agree.MakeReplace, n: v.Dead.Len(), args: os.Args[1:], origins: c.origins(),
+		places: &join.Places{Ranks: slices.Collect(v.Dead.All), Name: name, Count: v.Count}}
 	m := living.group.Exchange(s.kind)
+	m.Name = func(i int) int { return c.group.RankOf(int32(living.group.ToWorld(i))) }
 	d, no := s.run(living, m)
 	if no != nil && no.Alone { // others may be in a round without this rank
 		living.group.Group.Revoke()
 	}
-	all := consensus.Value{Calls: agree.CallReplace}
-	if no == nil {
-		all.Flags = 1
-	}
-	all, err = living.group.Agree(all)
+	all, err := living.group.Agree(consensus.Value{Flags: flagsOf(no)})
 	switch {
 	case err != nil:
-	case no != nil && no.Class != ErrRevoked:
+	case all.Flags == wasRefused:
+		if !errors.Is(no.Cause, no.Class) {
+			no.Cause = nil
+		}
 		err = m.Failed(no)
-	case no != nil || all.Flags == 0:
+	case all.Flags != hasMet:
 		err = mpierr.New("", ErrPeerFailed, "a rank has failed before all had met the ranks that were started; call "+
 			"Replace again")
 	default:
@@ -92,8 +100,24 @@ func (c *Comm) replace() (*Comm, error) {
 		process.bridges.drop(s.world)
 		return nil, err
 	}
-	d.group.SetName(fmt.Sprintf("%s.replaced%d", c.Name(), c.made.Add(1)))
+	d.group.SetName(name)
 	return d, nil
+}
+
+// What a rank gives to the agreement at the end of Replace: one of these flags, or none where it knows of a failure.
+const (
+	hasMet     = 1 << iota // it has met the ranks that were started
+	wasRefused             // the verdict, which all ranks have heard, is that no ranks are started or met
+)
+
+func flagsOf(no *agree.Veto) uint32 {
+	switch {
+	case no == nil:
+		return hasMet
+	case no.Alone || no.Class == ErrPeerFailed || no.Class == ErrRevoked || no.Class == ErrTimeout:
+		return 0
+	}
+	return wasRefused
 }
 
 // takePlace is the part of a rank that Replace has started, in the world of both sides. It fails if no rank that has
@@ -114,7 +138,8 @@ func takePlace(w *Comm, p *join.Port) (*Comm, error) {
 		process.bridges.drop(w)
 		return nil, fmt.Errorf("this rank does not take the place of rank %d, which has failed: %w", d.group.Rank, err)
 	}
-	d.group.SetName("world")
+	d.group.SetName(p.Places.Name)
+	d.self.hasRenewed(p.Places.Count)
 	d.publish()
 	return d, nil
 }
@@ -126,7 +151,7 @@ func inPlaces(w *Comm, p *join.Port, ctx context.Context) *Comm {
 	numbers := make([]int, p.Size)
 	for place := range p.Size {
 		number := p.Number(place - started)
-		if started < len(p.Places) && p.Places[started] == place {
+		if started < len(p.Places.Ranks) && p.Places.Ranks[started] == place {
 			number = p.Parents + started
 			started++
 		}

@@ -39,8 +39,8 @@ type spawning struct {
 	args    []string
 	root    int
 	dir     string
-	places  []int // of Replace: where the processes stand
-	origins []int // of all places
+	places  *join.Places // of Replace: where the processes stand
+	origins []int        // of all places
 
 	world *Comm // of both sides, once this rank has met them
 }
@@ -178,7 +178,7 @@ func (s *spawning) start(c *Comm) (*join.Port, *Error) {
 		if errors.Is(err, join.ErrNoSpawn) {
 			return nil, s.error(ErrUnavailable, "%w", err)
 		}
-		return nil, s.error(ErrSpawn, "%s: %w", cmp.Or(s.command, "the caller's program"), err)
+		return nil, s.error(ErrSpawn, "starting %s: %w", cmp.Or(s.command, "the program of this rank again"), err)
 	}
 	return p, nil
 }
@@ -191,7 +191,7 @@ func (s *spawning) meet(c *Comm, m *agree.Exchange, port *join.Port, told []byte
 		port, err = join.ParsePort(told)
 	}
 	if err == nil && (port.Parents != c.group.Size || port.Root != s.root ||
-		s.places != nil && port.Size-port.Parents != len(s.places)) {
+		s.places != nil && port.Size-port.Parents != len(s.places.Ranks)) {
 		err = fmt.Errorf("the root has told of %d of %d ranks with root %d", port.Parents, port.Size, port.Root)
 	}
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *spawning) meet(c *Comm, m *agree.Exchange, port *join.Port, told []byte
 		return inPlaces(s.world, port, c.ctx), nil
 	}
 	d := newComm(interOf(s.world, parentsOf(port), childrenOf(port)), c.ctx)
-	d.group.SetName(fmt.Sprintf("%s.spawn%d", c.Name(), c.made.Add(1)))
+	d.group.SetName(c.nameOf(s.kind))
 	return d, nil
 }
 
@@ -300,8 +300,9 @@ type bridges struct {
 type membership struct {
 	member  *join.Member
 	world   *Comm
-	origins []int // by number, of the world of a Replace; nil: not known; guarded by bridges.mu, and never changes then
-	leaving bool  // this rank has no communicator in it; guarded by bridges.mu
+	origins []int  // by number, of the world of a Replace; nil: not known; guarded by bridges.mu, and never changes then
+	leaving bool   // this rank has no communicator in it; guarded by bridges.mu
+	agree   func() // waits until all living ranks leave it, once
 }
 
 // bridgeBy joins the world of both sides of a spawn, unless until ends before. self is this process's.
@@ -320,7 +321,9 @@ func bridgeBy(until context.Context, p *join.Port, number int, self *selfComm) (
 		m.Close(err)
 		return nil, err
 	}
-	b.all = append(b.all, membership{member: m, world: w})
+	b.all = append(b.all, membership{member: m, world: w, agree: sync.OnceFunc(func() {
+		w.group.Agree(consensus.Value{})
+	})})
 	return w, nil
 }
 
@@ -361,13 +364,12 @@ func (b *bridges) freed(c *commState) {
 		return
 	}
 	b.all[i].leaving = true
-	w := b.all[i].world
+	j := b.all[i]
 	go func() {
-		w.group.Agree(consensus.Value{})
-		if m := b.take(w); m != nil {
-			w.group.LeaveAll()
-			m.Engine.Return()
-			m.Leave()
+		j.agree()
+		if m := b.take(j.world); m != nil {
+			j.makeNoCalls()
+			j.leave()
 			m.Close(agree.FreedError("communicator"))
 		}
 	}()
@@ -391,6 +393,23 @@ func (b *bridges) setOrigins(w *Comm, origins []int) {
 			b.all[i].origins = origins
 		}
 	}
+}
+
+// makeNoCalls tells other ranks that this one makes no call in a world any more.
+func (j membership) makeNoCalls() {
+	j.world.group.LeaveAll()
+	j.member.Engine.Return()
+}
+
+// leave returns when all ranks have left a world. The rank that serves a world with spawned ranks may have died, so they
+// agree on it: Replace would start a rank in the place of one that had gone before.
+func (j membership) leave() error {
+	if j.agree != nil {
+		j.member.AtEnd() // others may wait for that until they agree
+		j.agree()
+	}
+	j.world.group.Leave()
+	return j.member.Leave()
 }
 
 // list is what there is.

@@ -3,6 +3,7 @@ package agree
 import (
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
@@ -27,7 +28,7 @@ func TestOutcomesAreForgotten(t *testing.T) {
 		t.Errorf("%d numbers and outcomes are kept; want at most %d", most, limit)
 	}
 	for _, id := range []uint32{1, 7, last - outcomesKept, last} {
-		if r := x.bind(id, BallotOf(0)); r != IsMade {
+		if r := x.bind(id, BallotOf(0), mpierr.ErrPeerFailed); r != IsMade {
 			t.Errorf("the outcome of number %d is %d", id, r)
 		}
 	}

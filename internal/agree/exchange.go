@@ -148,18 +148,15 @@ func (r *Veto) MaybeMade() bool {
 	return slices.Index(refused, r.Class) < slices.Index(refused, mpierr.ErrComm)
 }
 
+// numberOf is the place of a class in refused; of a class that is not told, of ErrAborted.
+func numberOf(class error) int { return max(0, slices.Index(refused, class)) }
+
 // Append writes the veto; nil is written too.
 func (r *Veto) Append(b []byte) []byte {
 	if r == nil {
 		return AppendInts(b, -1)
 	}
-	class := 0
-	for i, c := range refused {
-		if c == r.Class {
-			class = i
-		}
-	}
-	class *= 2
+	class := 2 * numberOf(r.Class)
 	if r.Alone {
 		class++
 	}

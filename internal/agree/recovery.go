@@ -41,7 +41,7 @@ type Recovery struct {
 	freed   []uint32          // parties of freed communicators, the oldest first: ≤ partiesKept
 	early   []earlyMessage    // for communicators that are being made here: ≤ earlyKept
 	losses  []pml.Loss        // that all parties know
-	left    bool              // this rank makes no call any more
+	left    bool              // this rank makes no call any more, but perhaps on the world
 	over    error             // why nothing is agreed any more; nil: it is
 }
 
@@ -153,14 +153,14 @@ func (r *Recovery) leave(p *party) outbox {
 // Unpublish forgets g when its number is given back.
 func (g *Group) Unpublish() { g.Recovery.groups.CompareAndDelete(g.number(), weak.Make(g)) }
 
-// LeaveAll says that this rank makes no call any more. g is the world.
+// LeaveAll says that this rank makes no call on communicators made of g any more. g is the world.
 func (g *Group) LeaveAll() {
 	r := g.Recovery
 	r.mu.Lock()
 	var out outbox
 	r.left = true
 	for _, p := range r.parties {
-		if !p.left {
+		if !p.left && p.number != 0 {
 			out.add(r.leave(p))
 		}
 	}
@@ -213,7 +213,7 @@ func (r *Recovery) party(g *Group) *party {
 	for _, l := range r.losses {
 		p.lose(l.Rank)
 	}
-	if r.left || g.gone.Load() { // a call on a communicator that has been freed: others are not to wait for this rank
+	if r.left && p.number != 0 || g.gone.Load() { // a call on a communicator that has been freed: others are not to wait for this rank
 		r.leave(p)
 	}
 	return p
@@ -305,11 +305,11 @@ func (r *Recovery) dispatch(out outbox) (taken chan error) {
 // appendFrame writes a frame of the communicator with a number.
 func appendFrame(number uint32, f consensus.Frame) []byte {
 	b := AppendInts(nil, firstFrame+int64(f.Kind), int64(number), int64(f.Number))
-	b = appendSet(b, f.Dead)
+	b = appendSet(appendSet(b, f.Dead), f.Gone)
 	if f.Kind == consensus.Report || f.Kind == consensus.Decision {
 		v := f.Value
-		b = AppendInts(b, int64(v.Flags), int64(v.Low), int64(v.High), int64(v.Calls))
-		b = appendSet(appendSet(b, v.Acked), v.Dead)
+		b = AppendInts(b, int64(v.Flags), int64(v.Low), int64(v.High), int64(v.Calls), int64(v.Count))
+		b = appendSet(appendSet(appendSet(b, v.Acked), v.Dead), v.Gone)
 	}
 	return b
 }
@@ -345,10 +345,10 @@ func (d *Decoder) members(n int) (s consensus.Set) {
 // frame reads the rest of a frame whose communicator has n ranks.
 func (d *Decoder) frame(kind consensus.Kind, n int) consensus.Frame {
 	word := func() uint32 { return uint32(d.Within(0, 1<<32-1)) }
-	f := consensus.Frame{Kind: kind, Number: word(), Dead: d.members(n)}
+	f := consensus.Frame{Kind: kind, Number: word(), Dead: d.members(n), Gone: d.members(n)}
 	if kind == consensus.Report || kind == consensus.Decision {
-		f.Value = consensus.Value{Flags: word(), Low: word(), High: word(), Calls: word(), Acked: d.members(n),
-			Dead: d.members(n)}
+		f.Value = consensus.Value{Flags: word(), Low: word(), High: word(), Calls: word(), Count: word(),
+			Acked: d.members(n), Dead: d.members(n), Gone: d.members(n)}
 	}
 	return f
 }
@@ -577,28 +577,28 @@ func (g *Group) AwaitLoss(ctx context.Context) error {
 	return err
 }
 
-// Shrink finds a number for a communicator of the ranks of g that live, and says which members have died: all that live
-// get the same. It is an agreement on what all of them offer, until they offer the same. call is the caller's.
-func (g *Group) Shrink(call uint32) (id uint32, dead consensus.Set, err error) {
+// Shrink finds a number for a communicator of the ranks of g that live: Low of the value that all of them get. It is an
+// agreement on what all of them offer, until they offer the same. call is the caller's, and count what it offers.
+func (g *Group) Shrink(call, count uint32) (v consensus.Value, err error) {
 	want := g.number() + 1
 	for try := range tries {
-		id = g.Numbers.take(want)
-		v, err := g.Agree(consensus.Value{Flags: ^uint32(0), Low: id, High: id, Calls: call})
+		id := g.Numbers.take(want)
+		v, err = g.Agree(consensus.Value{Flags: ^uint32(0), Low: id, High: id, Calls: call, Count: count})
 		switch {
 		case err == nil && v.Calls != call:
 			err = MixedCalls(v.Calls)
 		case err == nil && v.Low == v.High:
-			return id, v.Dead, nil
+			return v, nil
 		}
 		if err != nil { // the engine has been closed, or all ranks have heard of the mistake
 			g.Numbers.Release(id, nil)
-			return 0, nil, err
+			return v, err
 		}
 		g.Numbers.Release(id, nil)
 		if want = v.High; try > 0 {
 			want += scatter(g.Context, want) % (1 << min(try, 10))
 		}
 	}
-	return 0, nil, mpierr.New("", mpierr.ErrComm, "the ranks could not agree on a number for a new communicator in %d "+
+	return v, mpierr.New("", mpierr.ErrComm, "the ranks could not agree on a number for a new communicator in %d "+
 		"tries; free some of those you have", tries)
 }

@@ -1,7 +1,9 @@
 package agree
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -29,6 +31,7 @@ import (
 type outcome struct {
 	result Result
 	bound  int32 // without a result: only the word of a rank with this ballot or a higher one counts
+	why    error // the class of what has ended the round at the rank that has asked first; nil: none has
 }
 
 // Result is what has become of a communicator that ranks vote about.
@@ -62,14 +65,22 @@ func (x *ContextIDs) Decide(id uint32, ballot int32, r Result) Result {
 	return v.result
 }
 
-// bind returns the result. If there is none it binds this rank.
-func (x *ContextIDs) bind(id uint32, ballot int32) Result {
+// bind returns the result. If there is none it binds this rank. why is the class of what has ended the round at the rank
+// that asks.
+func (x *ContextIDs) bind(id uint32, ballot int32, why error) Result {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
 	v := x.outcomes[id]
-	v.bound = max(v.bound, ballot)
+	v.bound, v.why = max(v.bound, ballot), cmp.Or(v.why, why)
 	x.outcomes[id] = v
 	return v.result
+}
+
+// boundBy is the class of what has ended the round elsewhere.
+func (x *ContextIDs) boundBy(id uint32) error {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	return cmp.Or(x.outcomes[id].why, mpierr.ErrPeerFailed)
 }
 
 // Vote is the last round of the ranks that make a communicator with a number, or several that have it and no rank in
@@ -92,11 +103,15 @@ func (m *Exchange) conclude(id uint32, open bool, told *Veto, voters *ranks.Set)
 	if told == nil && m.Group.Numbers.Decide(id, BallotRound, IsMade) == IsMade {
 		return nil
 	}
-	if m.Group.resolve(id, voters) == IsMade {
+	why := m.Group.Numbers.boundBy(id)
+	if told != nil {
+		why = told.Class
+	}
+	if m.Group.resolve(id, voters, why) == IsMade {
 		return nil
 	}
 	if told == nil {
-		told = &Veto{Class: mpierr.ErrPeerFailed, Text: "a rank has failed before all ranks had heard that it is made"}
+		told = &Veto{Class: why, Text: fmt.Sprintf("not all ranks have heard that it is made: %v", why)}
 	}
 	return told
 }
@@ -111,8 +126,9 @@ func (g *Group) Abandon(id uint32, senders *ranks.Set) {
 	g.Numbers.Release(id, senders)
 }
 
-// resolve finds the result by asking others. It returns when there is one at this rank.
-func (g *Group) resolve(id uint32, voters *ranks.Set) Result {
+// resolve finds the result by asking others. It returns when there is one at this rank. why is the class of what has
+// ended the round.
+func (g *Group) resolve(id uint32, voters *ranks.Set, why error) Result {
 	var all []int32
 	voters.All(func(world int32) bool {
 		all = append(all, world)
@@ -122,9 +138,9 @@ func (g *Group) resolve(id uint32, voters *ranks.Set) Result {
 	for _, world := range all {
 		var r Result
 		if world == g.WorldRank {
-			r = g.poll(id, all)
+			r = g.poll(id, all, why)
 		} else {
-			r = g.Ask(world, id, 0, voters).AnswerOf(g, world, id)
+			r = g.Ask(world, id, 0, why, voters).AnswerOf(g, world, id)
 		}
 		if r != undecided {
 			if r = g.Numbers.Decide(id, BallotOf(world), r); r != undecided {
@@ -136,13 +152,13 @@ func (g *Group) resolve(id uint32, voters *ranks.Set) Result {
 }
 
 // poll asks all others what they have heard, and binds them.
-func (g *Group) poll(id uint32, all []int32) Result {
+func (g *Group) poll(id uint32, all []int32, why error) Result {
 	ballot := BallotOf(g.WorldRank)
-	found := g.Numbers.bind(id, ballot)
+	found := g.Numbers.bind(id, ballot, why)
 	asked := map[int32]*question{}
 	for _, world := range all {
 		if world != g.WorldRank {
-			asked[world] = g.Ask(world, id, ballot, ranks.Of())
+			asked[world] = g.Ask(world, id, ballot, why, ranks.Of())
 		}
 	}
 	for world, q := range asked {
@@ -157,7 +173,8 @@ func (g *Group) poll(id uint32, all []int32) Result {
 }
 
 // Asks go by the control context, and so do answers, whose tags tell of which number they are. An ask has the number,
-// and the ballot to which a rank is bound; or 0, and who votes, for a rank that is to find the result.
+// and the ballot to which a rank is bound; or 0, and who votes, for a rank that is to find the result. It has the class
+// of what has ended the round at the rank that asked first: that need not be a failure.
 
 func answerTag(id uint32) int32 { return tagAnswers + int32(id%numbersAsked) }
 
@@ -173,9 +190,9 @@ type question struct {
 var AnswerWithin = 30 * time.Second
 
 // Ask is synchronous: that starts what answers it.
-func (g *Group) Ask(world int32, id uint32, ballot int32, voters *ranks.Set) *question {
+func (g *Group) Ask(world int32, id uint32, ballot int32, why error, voters *ranks.Set) *question {
 	ctx, stop := context.WithTimeout(context.Background(), AnswerWithin)
-	b := AppendRanks(AppendInts(nil, askVote, int64(id), int64(ballot)), voters)
+	b := AppendRanks(AppendInts(nil, askVote, int64(id), int64(ballot), int64(numberOf(why))), voters)
 	return &question{g.Engine.Isend(ctx, control, int(world), tagAsk, b, pml.Synchronous), ctx, stop}
 }
 
@@ -243,15 +260,16 @@ func (g *Group) take(world int32, b []byte) {
 func (g *Group) answerTo(world int32, ask []byte) {
 	d := Decoder{B: ask}
 	id, ballot := uint32(d.Within(0, math.MaxUint32)), int32(d.Within(0, int64(g.Size)))
+	why := refused[d.Within(0, int64(len(refused)-1))]
 	voters := d.Ranks(g.Size)
 	if !d.Over() {
 		return
 	}
 	var r Result
 	if ballot != 0 {
-		r = g.Numbers.bind(id, ballot)
-	} else if r = g.Numbers.bind(id, 0); r == undecided && voters.Find(g.WorldRank) != ranks.Undefined {
-		r = g.resolve(id, voters)
+		r = g.Numbers.bind(id, ballot, why)
+	} else if r = g.Numbers.bind(id, 0, why); r == undecided && voters.Find(g.WorldRank) != ranks.Undefined {
+		r = g.resolve(id, voters, why)
 	}
 	g.Engine.SendDetached(control, int(world), answerTag(id), []byte{byte(r)})
 }

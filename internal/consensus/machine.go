@@ -5,14 +5,16 @@ type Value struct {
 	Flags     uint32 // the bits that all ranks give
 	Low, High uint32 // the least and the greatest number that a rank gives
 	Calls     uint32 // the bits that any rank gives
+	Count     uint32 // the greatest that a rank gives
 	Acked     Set    // the ranks that all ranks give: failures that the callers have acknowledged
 	Dead      Set    // of a decision: who was dead, as the rank that decided knew
+	Gone      Set    // of a decision: of the dead, the ranks that are known to have left
 }
 
 // and adds what another rank gives. The sets of a Value do not change.
 func (v Value) and(w Value) Value {
 	return Value{Flags: v.Flags & w.Flags, Low: min(v.Low, w.Low), High: max(v.High, w.High), Calls: v.Calls | w.Calls,
-		Acked: both(v.Acked, w.Acked)}
+		Count: max(v.Count, w.Count), Acked: both(v.Acked, w.Acked)}
 }
 
 // Kind is the kind of a message.
@@ -23,6 +25,7 @@ const (
 	Ask                  // the sender waits for a report of the receiver
 	Decision             // what has been agreed
 	Left                 // the sender takes part in no agreement any more
+	Apart                // the sender takes the receiver for dead
 	Kinds
 )
 
@@ -31,6 +34,7 @@ type Frame struct {
 	Kind   Kind
 	Number uint32 // of the agreement, from 1 on
 	Dead   Set    // who is dead, as the sender knows
+	Gone   Set    // and of these, who has left
 	Value  Value  // of a Report and a Decision
 }
 
@@ -50,6 +54,7 @@ type Message struct {
 type Machine struct {
 	me, n int
 	dead  Set // as this rank knows. It only grows, and never has me
+	gone  Set // of these, the ranks that have said Left to this rank or to another one
 
 	last    uint32 // the agreement that was decided here last; 0: none
 	decided Value  // of it
@@ -136,7 +141,7 @@ func (m *Machine) Hear(from int, f Frame) {
 	}
 	if m.dead.Has(from) {
 		if asks { // it lives, and its connection to another rank has broken: it is not to wait for this one
-			m.send(from, Left)
+			m.send(from, m.farewell())
 		}
 		return
 	}
@@ -144,13 +149,12 @@ func (m *Machine) Hear(from int, f Frame) {
 		m.goAlone()
 		return
 	}
-	for rank := range f.Dead.All {
-		if rank < m.n && rank != m.me {
-			m.dead.Add(rank)
-		}
-	}
+	m.learn(f.Dead, f.Gone)
 	switch {
 	case f.Kind == Left:
+		m.dead.Add(from)
+		m.gone.Add(from)
+	case f.Kind == Apart:
 		m.dead.Add(from)
 	case asks && f.Number == m.last && m.last > 0:
 		m.send(from, Decision)
@@ -163,6 +167,25 @@ func (m *Machine) Hear(from int, f Frame) {
 		m.decide(from, f.Value)
 	}
 	m.step()
+}
+
+// learn takes what another rank knows of deaths.
+func (m *Machine) learn(dead, gone Set) {
+	for rank := range dead.All {
+		if rank < m.n && rank != m.me {
+			if m.dead.Add(rank); gone.Has(rank) {
+				m.gone.Add(rank)
+			}
+		}
+	}
+}
+
+// farewell is the kind of the frame for a rank that is not to wait for this one.
+func (m *Machine) farewell() Kind {
+	if m.left {
+		return Left
+	}
+	return Apart
 }
 
 // goAlone is called when a rank that lives takes this one for dead: a connection has broken. All others will do so.
@@ -201,21 +224,17 @@ func (m *Machine) step() {
 	}
 	switch parent := m.parent(m.me, m.dead); {
 	case parent == none:
-		v.Dead = m.dead.Clone()
+		v.Dead, v.Gone = m.dead.Clone(), m.gone.Clone()
 		m.decide(none, v)
 	case parent != m.told:
 		m.told = parent
-		m.out = append(m.out, Message{parent, Frame{Report, m.begun, m.dead.Clone(), v}})
+		m.out = append(m.out, Message{parent, Frame{Report, m.begun, m.dead.Clone(), m.gone.Clone(), v}})
 	}
 }
 
 // decide ends the agreement that was begun. from is the rank that has told this one of the decision.
 func (m *Machine) decide(from int, v Value) {
-	for rank := range v.Dead.All {
-		if rank < m.n && rank != m.me {
-			m.dead.Add(rank)
-		}
-	}
+	m.learn(v.Dead, v.Gone)
 	waiting := m.reports[0]
 	m.last, m.decided = m.begun, v
 	m.told, m.asked, m.reports = none, nil, [2]map[int]Value{m.reports[1], {}}
@@ -228,12 +247,12 @@ func (m *Machine) decide(from int, v Value) {
 
 // send sends a frame without a value, or the last decision.
 func (m *Machine) send(to int, kind Kind) {
-	f := Frame{Kind: kind, Number: m.last + 1, Dead: m.dead.Clone()}
+	f := Frame{Kind: kind, Number: m.last + 1, Dead: m.dead.Clone(), Gone: m.gone.Clone()}
 	if kind == Decision {
 		f.Number, f.Value = m.last, m.decided
 	}
 	if m.alone {
-		f.Dead = nil
+		f.Dead, f.Gone = nil, nil
 	}
 	m.out = append(m.out, Message{to, f})
 }

@@ -23,6 +23,9 @@ type world struct {
 	n      int
 	ranks  []*Machine
 	dead   uint64   // by rank
+	left   uint64   // by rank
+	leaves int      // how many ranks leave at most
+	nudges int      // how often the ranks that wait have asked
 	told   []uint64 // the deaths that a rank has been told of
 	flying []flight
 	values []map[uint32]Value // the decisions of each rank
@@ -39,10 +42,11 @@ func newWorld(n int, want uint32) *world {
 }
 
 func (w *world) clone() *world {
-	c := &world{n: w.n, dead: w.dead, told: slices.Clone(w.told), flying: slices.Clone(w.flying), want: w.want}
+	c := &world{n: w.n, dead: w.dead, left: w.left, leaves: w.leaves, nudges: w.nudges, told: slices.Clone(w.told),
+		flying: slices.Clone(w.flying), want: w.want}
 	for i, m := range w.ranks {
 		d := *m
-		d.dead, d.asked = m.dead.Clone(), m.asked.Clone()
+		d.dead, d.gone, d.asked = m.dead.Clone(), m.gone.Clone(), m.asked.Clone()
 		d.reports = [2]map[int]Value{maps.Clone(m.reports[0]), maps.Clone(m.reports[1])}
 		c.ranks = append(c.ranks, &d)
 		c.values = append(c.values, maps.Clone(w.values[i]))
@@ -65,7 +69,8 @@ func (w *world) collect(rank int) {
 
 // gives is what a rank gives to an agreement: it can be seen in the result.
 func gives(rank int, number uint32) Value {
-	return Value{Flags: ^(1 << (rank % 32)), Low: uint32(rank) + number, High: uint32(rank) + number}
+	return Value{Flags: ^(1 << (rank % 32)), Low: uint32(rank) + number, High: uint32(rank) + number,
+		Count: uint32(rank) + number}
 }
 
 func (w *world) begin(rank int) {
@@ -89,8 +94,27 @@ func (w *world) tell(rank, of int) {
 	w.collect(rank)
 }
 
-// moves calls yield with what may happen next, each in a world of its own: a rank begins, a frame arrives, a rank dies,
-// a rank is told of a death. It reports whether there is nothing that must happen some time.
+// callers are the living ranks that have not left.
+func (w *world) callers(yield func(rank int, m *Machine) bool) {
+	for i, m := range w.ranks {
+		if w.lives(i) && w.left>>i&1 == 0 && !yield(i, m) {
+			return
+		}
+	}
+}
+
+// nudge has all ranks that wait ask others.
+func (w *world) nudge() {
+	w.nudges++
+	for i, m := range w.callers {
+		m.Nudge()
+		w.collect(i)
+	}
+}
+
+// moves calls yield with what may happen next, each in a world of its own: a rank begins or leaves, a frame arrives, a
+// rank dies, a rank is told of a death. Where nothing of that must happen some time, ranks that wait ask others. It
+// reports whether nothing must happen.
 func (w *world) moves(deaths int, yield func(*world)) (still bool) {
 	still = true
 	next := func(f func(*world)) {
@@ -98,10 +122,19 @@ func (w *world) moves(deaths int, yield func(*world)) (still bool) {
 		f(c)
 		yield(c)
 	}
-	for i, m := range w.ranks {
-		if w.lives(i) && m.begun == m.last && m.last < w.want {
+	waits := false
+	for i, m := range w.callers {
+		waits = waits || m.begun > m.last
+		if m.begun == m.last && m.last < w.want {
 			still = false
 			next(func(c *world) { c.begin(i) })
+			if bits.OnesCount64(w.left) < w.leaves {
+				next(func(c *world) {
+					c.left |= 1 << i
+					c.ranks[i].Leave()
+					c.collect(i)
+				})
+			}
 		}
 	}
 	for i, f := range w.flying {
@@ -127,6 +160,10 @@ func (w *world) moves(deaths int, yield func(*world)) (still bool) {
 			next(func(c *world) { c.dead |= 1 << i })
 		}
 	}
+	if still && waits && w.left != 0 && w.nudges < 3 {
+		still = false
+		next((*world).nudge)
+	}
 	return still
 }
 
@@ -137,28 +174,39 @@ func (w *world) wrong(still bool) error {
 		if !w.lives(i) {
 			continue
 		}
-		if n := w.ranks[i].last; still && n != w.want {
+		gone := w.left>>i&1 != 0
+		if n := w.ranks[i].last; still && n != w.want && !gone {
 			return fmt.Errorf("rank %d waits in agreement %d for ever", i, n+1)
 		}
 		for n, v := range w.values[i] {
 			if first[n] == nil {
 				first[n] = &v
 			}
-			if f := first[n]; f.Flags != v.Flags || f.Low != v.Low || f.High != v.High ||
-				!f.Dead.Within(v.Dead) || !v.Dead.Within(f.Dead) {
-				return fmt.Errorf("agreement %d is %+v at rank %d and %+v at another one", n, v, i, *f)
+			if !alike(*first[n], v) {
+				return fmt.Errorf("agreement %d is %+v at rank %d and %+v at another one", n, v, i, *first[n])
 			}
 			for other := range w.n {
-				if w.lives(other) && (v.Flags>>other&1 != 0 || v.Dead.Has(other)) {
+				left := w.left>>other&1 != 0
+				if w.lives(other) && !left && (v.Flags>>other&1 != 0 || v.Dead.Has(other)) {
 					return fmt.Errorf("agreement %d is %+v at rank %d, and rank %d lives", n, v, i, other)
 				}
-				if v.Dead.Has(other) && w.lives(other) {
-					return fmt.Errorf("agreement %d says that rank %d is dead", n, other)
+				if v.Gone.Has(other) && !(left && v.Dead.Has(other)) {
+					return fmt.Errorf("agreement %d says that rank %d has left, which has not", n, other)
+				}
+				if v.Dead.Has(other) && w.lives(other) && !v.Gone.Has(other) {
+					return fmt.Errorf("agreement %d says that rank %d is dead and not that it has left", n, other)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// alike reports whether two ranks have the same value.
+func alike(a, b Value) bool {
+	same := func(s, t Set) bool { return s.Within(t) && t.Within(s) }
+	return a.Flags == b.Flags && a.Low == b.Low && a.High == b.High && a.Count == b.Count && same(a.Dead, b.Dead) &&
+		same(a.Gone, b.Gone)
 }
 
 // key is the same for worlds in which the same may happen.
@@ -174,13 +222,13 @@ func (w *world) key(b []byte) []byte {
 		}
 		return s[0]
 	}
-	value := func(v Value) { put(uint64(^v.Flags), uint64(v.Low), uint64(v.High), word(v.Dead)) }
-	put(w.dead)
+	value := func(v Value) { put(uint64(^v.Flags), uint64(v.Low), uint64(v.High), word(v.Dead), word(v.Gone)) }
+	put(w.dead, w.left, uint64(w.nudges))
 	for i, m := range w.ranks {
 		if !w.lives(i) {
 			continue
 		}
-		put(w.told[i], word(m.dead), uint64(m.last), uint64(m.begun), uint64(m.told+1), word(m.asked))
+		put(w.told[i], word(m.dead), word(m.gone), uint64(m.last), uint64(m.begun), uint64(m.told+1), word(m.asked))
 		value(m.decided)
 		if m.begun > m.last {
 			value(m.own)
@@ -200,7 +248,7 @@ func (w *world) key(b []byte) []byte {
 	for _, f := range w.flying {
 		if w.lives(f.To) {
 			b = nil
-			put(uint64(f.from), uint64(f.To), uint64(f.Kind), uint64(f.Number), word(f.Dead))
+			put(uint64(f.from), uint64(f.To), uint64(f.Kind), uint64(f.Number), word(f.Dead), word(f.Gone))
 			value(f.Value)
 			flying = append(flying, b)
 		}
@@ -241,11 +289,13 @@ func walk(t *testing.T, w *world, deaths int, seen map[string]bool, most int) {
 }
 
 // Whatever happens in whatever order, all ranks that live on get one value, and none waits for ever: 3 ranks of which
-// two die in two agreements, and 4 and 5 ranks that begin at once.
+// two die in two agreements, 4 and 5 ranks that begin at once, and ranks that leave in place of an agreement. A rank that
+// has left is dead to the others, and they are told that it has left.
 func TestAllThatMayHappen(t *testing.T) {
 	for _, c := range []struct {
 		n, deaths int
 		want      uint32
+		leaves    int
 		atOnce    bool
 		long      bool
 	}{
@@ -258,13 +308,20 @@ func TestAllThatMayHappen(t *testing.T) {
 		{n: 3, deaths: 2, want: 2, long: true},
 		{n: 4, deaths: 3, want: 1, atOnce: true, long: true},
 		{n: 5, deaths: 1, want: 1, atOnce: true},
+		{n: 2, deaths: 1, want: 2, leaves: 1},
+		{n: 3, deaths: 1, want: 1, leaves: 1},
+		{n: 3, want: 2, leaves: 2},
+		{n: 4, want: 1, leaves: 1},
+		{n: 3, deaths: 1, want: 2, leaves: 1, long: true},
+		{n: 4, deaths: 1, want: 1, leaves: 1, long: true},
 		{n: 5, deaths: 2, want: 1, atOnce: true, long: true},
 	} {
 		if c.long && testing.Short() {
 			continue
 		}
-		t.Run(fmt.Sprintf("%d ranks, %d die, %d agreements", c.n, c.deaths, c.want), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d ranks, %d die, %d leave, %d agreements", c.n, c.deaths, c.leaves, c.want), func(t *testing.T) {
 			w := newWorld(c.n, c.want)
+			w.leaves = c.leaves
 			if c.atOnce {
 				for i := range c.n {
 					w.begin(i)
@@ -348,8 +405,7 @@ func (c *crowd) run(t *testing.T) {
 			first = m
 		}
 		a, b := m.decided, first.decided
-		if m.last != c.want || a.Flags != b.Flags || a.Low != b.Low || a.High != b.High || !a.Dead.Within(b.Dead) ||
-			!b.Dead.Within(a.Dead) {
+		if m.last != c.want || !alike(a, b) {
 			t.Errorf("rank %d has %d %+v, and rank %d %d %+v", i, m.last, a, first.me, first.last, b)
 		}
 		if a.Dead.Has(i) {
@@ -450,7 +506,7 @@ func TestLeaving(t *testing.T) {
 	w.collect(0)
 	settle()
 	for _, i := range []int{0, 2, 3} {
-		if n, v := w.ranks[i].Decided(); n != 2 || !v.Dead.Has(1) || v.Dead.Len() != 1 {
+		if n, v := w.ranks[i].Decided(); n != 2 || !v.Gone.Has(1) || v.Gone.Len() != 1 || v.Dead.Len() != 1 {
 			t.Errorf("rank %d has agreement %d: %+v", i, n, v)
 		}
 	}
@@ -516,6 +572,10 @@ func TestBrokenConnection(t *testing.T) {
 		}
 		var out Set // the ranks that others take for dead
 		for i, m := range w.ranks {
+			if m.gone.Len() > 0 {
+				t.Fatalf("seed %d: %d and %d have lost each other, and rank %d says that ranks %v have left", seed, a, b, i,
+					slices.Collect(m.gone.All))
+			}
 			for rank := range m.dead.All {
 				if i != a && i != b && rank != a && rank != b {
 					t.Fatalf("seed %d: %d and %d have lost each other, and rank %d takes rank %d for dead", seed, a, b, i, rank)
@@ -534,7 +594,7 @@ func TestBrokenConnection(t *testing.T) {
 			default:
 				for number, v := range w.values[i] {
 					u := w.values[first][number]
-					if u.Flags != v.Flags || !u.Dead.Within(v.Dead) || !v.Dead.Within(u.Dead) {
+					if !alike(u, v) {
 						differ[number] = true
 					}
 				}
@@ -553,8 +613,8 @@ func TestValues(t *testing.T) {
 	for i := range 2 {
 		w.tell(i, 2)
 	}
-	w.ranks[0].Begin(Value{Flags: 6, Low: 5, High: 5, Calls: 1, Acked: Set{1<<2 | 1<<1}})
-	w.ranks[1].Begin(Value{Flags: 3, Low: 7, High: 7, Calls: 2, Acked: Set{1 << 2}})
+	w.ranks[0].Begin(Value{Flags: 6, Low: 5, High: 5, Calls: 1, Count: 8, Acked: Set{1<<2 | 1<<1}})
+	w.ranks[1].Begin(Value{Flags: 3, Low: 7, High: 7, Calls: 2, Count: 3, Acked: Set{1 << 2}})
 	w.collect(0)
 	w.collect(1)
 	for len(w.flying) > 0 {
@@ -562,7 +622,7 @@ func TestValues(t *testing.T) {
 	}
 	for i := range 2 {
 		n, v := w.ranks[i].Decided()
-		if n != 1 || v.Flags != 2 || v.Low != 5 || v.High != 7 || v.Calls != 3 || v.Acked.Len() != 1 ||
+		if n != 1 || v.Flags != 2 || v.Low != 5 || v.High != 7 || v.Calls != 3 || v.Count != 8 || v.Acked.Len() != 1 ||
 			!v.Acked.Has(2) || v.Dead.Len() != 1 || !v.Dead.Has(2) {
 			t.Errorf("rank %d has %d %+v", i, n, v)
 		}

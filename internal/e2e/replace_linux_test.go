@@ -26,7 +26,8 @@ func init() {
 // replaceScenes are what ranks do some of which die. A rank that was started in the place of another one is new.
 var replaceScenes = map[string]func(w *mpi.Comm) error{
 	"once": replaceOnce, "turns": replaceInTurns, "refused": replaceIsRefused, "meanwhile": dieInReplace,
-	"random": replaceAtRandom, "none": replaceNone, "host": replaceHost,
+	"random": replaceAtRandom, "none": replaceNone, "host": replaceHost, "returned": replaceReturned,
+	"returned late": replaceReturnedLate,
 }
 
 // isNew reports whether this rank was started in the place of another one.
@@ -155,9 +156,9 @@ func TestReplace(t *testing.T) {
 			deaths := len(strings.Split(c.dead, ","))
 			j := run(t, spec{n: c.n, role: "replace", args: []string{"once", c.dead, strconv.Itoa(c.n)}, env: c.env,
 				flags: append([]string{"--respawn", strconv.Itoa(deaths)}, c.flags...)}, 137)
-			j.counts(map[string]int{`^rank \d goes on, new: true, on world$`: deaths,
-				`^rank \d goes on, new: false, on world\.replaced\d$`: c.n - deaths,
-				`^gorun: rank \d \(.*; the job goes on without it$`:   deaths})
+			j.counts(map[string]int{`^rank \d goes on, new: true, on world\.replaced1$`: deaths,
+				`^rank \d goes on, new: false, on world\.replaced1$`: c.n - deaths,
+				`^gorun: rank \d \(.*; the job goes on without it$`:  deaths})
 		})
 	}
 }
@@ -253,7 +254,7 @@ func replaceInTurns(w *mpi.Comm) error {
 					return err
 				}
 			}
-			fmt.Printf("rank %d has seen the end\n", place)
+			fmt.Printf("rank %d has seen the end of %s\n", place, c.Name())
 			return mpi.Barrier(c)
 		}
 		if err := fall(c, victims[done%len(victims):][:1]); err != nil {
@@ -283,7 +284,132 @@ func TestReplaceInTurns(t *testing.T) {
 			}
 			run(t, spec{n: 3, role: "replace", args: []string{"turns", c.victims, turns},
 				flags: append([]string{"--respawn", turns}, c.flags...)}, 137).counts(map[string]int{
-				`^rank [012] has seen the end$`: 3, `the job goes on without it$`: mustAtoi(turns)})
+				`^rank [012] has seen the end of world\.replaced` + turns + `$`: 3,
+				`the job goes on without it$`:                                   mustAtoi(turns)})
+		})
+	}
+}
+
+// errNew is the error of a rank that must not have been started.
+var errNew = errors.New("a rank was started")
+
+// refusedFor expects that Replace starts no rank, since one has left, and goes on without those that have died or left.
+func refusedFor(c *mpi.Comm, gone, left int) error {
+	d, err := c.Replace()
+	if d != nil || !errors.Is(err, mpi.ErrUnavailable) {
+		return fmt.Errorf("Replace where rank %d has left: %v, %w", gone, d, err)
+	}
+	fmt.Printf("rank %d: %v\n", c.Rank(), err)
+	if d, err = c.Shrink(); err != nil {
+		return err
+	}
+	return errors.Join(expect(d.Size() == left, "%d ranks are left", d.Size()), mpi.Barrier(d))
+}
+
+// replaceReturned: rank 1 dies, and rank 3 makes no call on c any more while it lives: it has returned, or freed c.
+func replaceReturned(w *mpi.Comm) error {
+	if isNew() {
+		return errNew
+	}
+	c := w
+	if os.Args[2] == "freed" {
+		var err error
+		if c, err = w.Dup(); err != nil {
+			return err
+		}
+	}
+	if err := fall(c, []int{1}); err != nil {
+		return err
+	}
+	if c.Rank() == 3 && c == w {
+		return nil
+	}
+	if c.Rank() == 3 {
+		err := c.Free()
+		if err == nil {
+			_, err = mpi.Recv(w, []byte{0}, 0, tagGo)
+		}
+		return err
+	}
+	err := refusedFor(c, 3, w.Size()-2)
+	if err == nil && c.Rank() == 0 && c != w {
+		err = mpi.Send(w, []byte{1}, 3, tagGo)
+	}
+	return err
+}
+
+// replaceReturnedLate: rank 0 is replaced. The new rank returns, and then rank 1 dies, which serves the ranks of the
+// second world: the new rank does not end before rank 2, which would take it for dead.
+func replaceReturnedLate(w *mpi.Comm) error {
+	c := w
+	if !isNew() {
+		err := fall(w, []int{0})
+		if err == nil {
+			c, err = w.Replace()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := mpi.Barrier(c); err != nil {
+		return err
+	}
+	switch c.Rank() {
+	case 0:
+		return expect(isNew(), "rank 0 was not replaced")
+	case 1:
+		if _, err := mpi.Recv(c, []byte{0}, 2, tagGo); err != nil {
+			return err
+		}
+		die()
+	}
+	if isNew() {
+		return errNew
+	}
+	if _, err := mpi.Recv(c, []byte{0}, 0, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+		return fmt.Errorf("the receive from the rank that has returned: %w", err)
+	}
+	if err := mpi.Send(c, []byte{1}, 1, tagGo); err != nil {
+		return err
+	}
+	if _, err := mpi.Recv(c, []byte{0}, 1, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+		return fmt.Errorf("the receive from the rank that died: %w", err)
+	}
+	time.Sleep(time.Second) // in which the new rank does not end
+	if n := newRanks(); len(n) != 1 {
+		return fmt.Errorf("the new rank has ended: %v", n)
+	}
+	return refusedFor(c, 0, 1)
+}
+
+// newRanks are the processes of this job that were started in the places of others.
+func newRanks() []proc.Info {
+	mark := markVar + "=" + os.Getenv(markVar)
+	return proc.List(func(p proc.Info) bool {
+		return slices.Contains(p.Env(), mark) && slices.Contains(p.Env(), pmi.EnvSpawned+"=1")
+	})
+}
+
+// No rank is started in the place of one that has returned, or has freed the communicator: all ranks that call Replace
+// hear of that alike, and go on without it.
+func TestReplaceOfOneThatHasReturned(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		n, fails int
+		args     []string
+		gone     string
+		flags    []string
+	}{
+		"returned":        {n: 4, fails: 2, args: []string{"returned", "returned"}, gone: "3"},
+		"returned, hosts": {n: 5, fails: 3, args: []string{"returned", "returned"}, gone: "3", flags: spawnHosts},
+		"freed":           {n: 4, fails: 2, args: []string{"returned", "freed"}, gone: "3"},
+		"late":            {n: 3, fails: 1, args: []string{"returned late"}, gone: "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, spec{n: c.n, role: "replace", args: c.args, flags: append([]string{"--respawn", "9"}, c.flags...)}, 137).
+				counts(map[string]int{`^rank \d: mpi: Replace( on \S+)?: rank ` + c.gone + ` has returned or freed the ` +
+					`communicator, .* by an Agree behind the last step, or call Shrink$`: c.fails})
 		})
 	}
 }
@@ -329,9 +455,9 @@ func TestReplaceIsRefused(t *testing.T) {
 		flags string
 		line  string
 	}{
-		"not allowed": {"--enable-recovery", `^rank [02], 0 replaced: mpi: Replace .*gorun was not given --respawn; start ` +
+		"not allowed": {"--enable-recovery", `^rank [02], 0 replaced: mpi: Replace.*gorun was not given --respawn; start ` +
 			`the job with --respawn 1 or more, or call Shrink$`},
-		"used up": {"--respawn 2", `^rank [02], 2 replaced: mpi: Replace .*the starts of --respawn 2 do not suffice: ` +
+		"used up": {"--respawn 2", `^rank [02], 2 replaced: mpi: Replace.*the starts of --respawn 2 do not suffice: ` +
 			`ranks to start now: 1, started before: 2; give more, or call Shrink$`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -383,10 +509,7 @@ func dieInReplace(w *mpi.Comm) error {
 			want++
 		}
 		for end := time.Now().Add(patience / 2); ; time.Sleep(10 * time.Millisecond) {
-			mark := markVar + "=" + os.Getenv(markVar)
-			left := proc.List(func(p proc.Info) bool {
-				return slices.Contains(p.Env(), mark) && slices.Contains(p.Env(), pmi.EnvSpawned+"=1")
-			})
+			left := newRanks()
 			if len(left) == want {
 				break
 			}
@@ -442,7 +565,11 @@ func TestDeathInReplace(t *testing.T) {
 				if c.second != new {
 					fails--
 				}
-				j.counts(map[string]int{`^rank \d: mpi: Replace`: fails, `^rank \d goes on$`: 4})
+				says := `^rank \d: mpi: Replace: `
+				if c.class == "spawn" {
+					says += `(rank 0: )?starting the program of this rank again: rank 0 of spawn \d .*exited with code 3`
+				}
+				j.counts(map[string]int{says: fails, `^rank \d goes on$`: 4})
 			})
 		}
 	}

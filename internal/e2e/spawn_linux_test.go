@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
@@ -31,7 +32,7 @@ var spawnScenes = map[string]func(w *mpi.Comm) error{
 	"child fails": childFails, "outlive one": outliveOne, "spawning is collective": spawnAlike,
 	"replace": replaceDead, "long lines": longLines, "waits in both worlds": waitInBothWorlds,
 	"dies in Init": childDiesInInit, "dies in Spawn": parentDiesInSpawn, "fails often": spawnFailsOften,
-	"waits for a child": waitForAChild,
+	"waits for a child": waitForAChild, "finalizes in vain": finalizeInVain,
 }
 
 // expect is an error unless ok.
@@ -313,6 +314,52 @@ func TestSpawnedRanksSpawn(t *testing.T) {
 	t.Parallel()
 	run(t, spec{n: 1, role: "spawn", args: []string{"generations", "3"}}, 0).counts(map[string]int{
 		`^the last generation$`: 1})
+}
+
+// finalizeInVain: Finalize fails, since an operation is under way. Then a rank leaves the world of a Spawn as if it had
+// not called Finalize: when all ranks have freed what was made of it.
+func finalizeInVain(w *mpi.Comm) error {
+	if p := mpi.Parent(); p != nil {
+		return p.Free()
+	}
+	var before leak.Snapshot
+	for turn := range 2 { // the first makes what stays
+		inter, err := mpi.Spawn(w, 1, "", os.Args[1:])
+		if err != nil {
+			return err
+		}
+		if turn == 1 {
+			r, err := mpi.Irecv(w, []byte{0}, 0, tagData)
+			if err != nil {
+				return err
+			}
+			if err := mpi.Finalize(); !errors.Is(err, mpi.ErrRequest) {
+				return fmt.Errorf("Finalize with a receive under way: %w", err)
+			}
+			if err := mpi.Send(w, []byte{1}, 0, tagData); err != nil {
+				return err
+			}
+			if _, err := r.Wait(); err != nil {
+				return err
+			}
+		}
+		if err := inter.Free(); err != nil {
+			return err
+		}
+		if turn == 1 {
+			return before.Check(20 * time.Second)
+		}
+		for len(newRanks()) > 0 { // it ends when its world does
+			time.Sleep(time.Millisecond)
+		}
+		before = leak.Take()
+	}
+	return nil
+}
+
+func TestFinalizeInVain(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 1, role: "spawn", args: []string{"finalizes in vain"}}, 0)
 }
 
 // spawnFails: what cannot be started is an error at all ranks, and the job goes on.

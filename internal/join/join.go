@@ -485,8 +485,8 @@ func (m *Member) AtEnd() <-chan struct{} {
 }
 
 // Leave returns when all ranks have called it, however long they work before. It fails when the launcher is gone, which
-// ends the job when a rank dies. A world with spawned ranks has no launcher: without the rank that serves it, each of
-// the others leaves by itself.
+// ends the job when a rank dies. A world with spawned ranks has no launcher, and the rank that serves it may have died:
+// its ranks have agreed before that all leave.
 func (m *Member) Leave() error {
 	err := m.fence()
 	if err == nil && m.client != nil {

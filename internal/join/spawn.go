@@ -22,14 +22,12 @@ import (
 // has rank 0 of it for a launcher (docs/decisions/spawn.md). Its parents come first: the root of the spawn, then the
 // others in their order.
 type Port struct {
-	Parents int // how many there are
-	Root    int // the root's place among them
-	Size    int // of the world
-	// Places are where the ranks that are spawned stand in a communicator of the world's size, in ascending order: of
-	// ranks that have died. The parents fill the other places in their order. nil: they take no places.
-	Places []int
-	// Origins are the ranks of the first world in whose places stand the ranks of that communicator, in its order. nil:
-	// they are not known.
+	Parents int     // how many there are
+	Root    int     // the root's place among them
+	Size    int     // of the world
+	Places  *Places // of ranks that have died, which the spawned ranks take; nil: they take none
+	// Origins are the ranks of the first world in whose places stand the ranks of a communicator of the world's size, in
+	// its order, where the spawned ranks take places. nil: they are not known.
 	Origins []int
 
 	name    string
@@ -158,10 +156,10 @@ func (m *Member) Spawn(p *Port, command string, args []string, dir string) error
 		return err
 	}
 	if p.Places != nil {
-		if err := q.Keep(pmi.PlacesKey, encodePlaces(p.Places)); err != nil {
+		if err := q.Keep(pmi.PlacesKey, p.Places.encode()); err != nil {
 			return err
 		}
-		if err := p.keepOrigins(&q, p.Places); err != nil {
+		if err := p.keepOrigins(&q, p.Places.Ranks); err != nil {
 			return err
 		}
 	}

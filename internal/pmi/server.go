@@ -83,7 +83,7 @@ type Options struct {
 	Keys    []Pair                        // in the key-value space from the beginning
 	Log     func(msg string, args ...any) // of connections that prove nothing; nil: silent
 	// Fenced is called when all ranks of the job have left one of the first barriers, by a goroutine of its own, with how
-	// many of these are to come. nil: nothing is called.
+	// many of these are to come: Joins for one in which ranks find out about the mapping. nil: nothing is called.
 	Fenced func(left int)
 	// Spawn starts a job for a rank, and has told called with nil for each of its Joins that is over, or once with why the
 	// job has failed before. It does not wait for the job. nil: ranks that ask are refused.
@@ -92,6 +92,9 @@ type Options struct {
 
 // NoMapping as the Mapping of Options: it is not known.
 const NoMapping = "-"
+
+// saysMapping reports whether ranks of ours are told of the mapping.
+func (o *Options) saysMapping() bool { return o.Mapping != NoMapping && len(o.Mapping) <= mappingMax }
 
 const (
 	keyMax = 64
@@ -200,6 +203,10 @@ func NewServer(size int, o Options) *Server {
 	if o.Tree {
 		local = o.Here
 	}
+	joins := o.Joins
+	if joins > 1 && !o.saysMapping() { // ranks of ours, which have one barrier more until they know it
+		joins++
+	}
 	s := &Server{
 		size: size, local: local, opts: o, secret: o.Secret, authLimit: authLimit, asked: map[string]*question{},
 		maxKeys: 65536 + 4096*size, maxBytes: (64 + size) << 20,
@@ -212,7 +219,7 @@ func NewServer(size int, o Options) *Server {
 		held:     map[string][]asked{},
 		spawning: map[int]func(line){},
 		reported: map[int]bool{},
-		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}}, joins: o.Joins,
+		told:     answers{come: make(chan struct{}, 1), all: map[int]Answer{}}, joins: joins,
 	}
 	for _, p := range o.Keys {
 		s.kvs[p.Key] = p.Value
@@ -575,8 +582,8 @@ func (c *serverConn) hello(l line) error {
 		c.s.mu.Unlock()
 	}
 	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))
-	if m := c.s.opts.Mapping; m != NoMapping && len(m) <= mappingMax {
-		reply.fields = append(reply.fields, field{"mapping", m})
+	if c.s.opts.saysMapping() {
+		reply.fields = append(reply.fields, field{"mapping", c.s.opts.Mapping})
 	}
 	if c.inherited {
 		reply.fields = append(reply.fields, field{"secret", b64.EncodeToString(c.s.secret)})

@@ -310,3 +310,25 @@ func TestRequestsOverTheirPlaces(t *testing.T) {
 		wantEvent(t, s, EventClosed, 0)
 	}
 }
+
+// The barrier in which ranks find out by themselves which of them share a host is of Init: they have not met after it.
+func TestBarriersOfTheStart(t *testing.T) {
+	for mapping, want := range map[string][]int{"": {1, 0}, strings.Repeat("m", mappingMax): {1, 0},
+		strings.Repeat("m", mappingMax+1): {2, 1, 0}, NoMapping: {2, 1, 0}} {
+		fenced := make(chan int, 4)
+		_, clients := world(t, 1, false, Options{Mapping: mapping, Joins: 2, Fenced: func(left int) { fenced <- left }})
+		for _, left := range want {
+			if err := clients[0].Fence(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case got := <-fenced:
+				if got != left {
+					t.Errorf("a mapping of %d bytes: after a barrier %d are to come, want %d", len(mapping), got, left)
+				}
+			case <-time.After(hang):
+				t.Fatalf("a mapping of %d bytes: the barrier before %d is none of the start", len(mapping), left)
+			}
+		}
+	}
+}

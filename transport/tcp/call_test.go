@@ -90,6 +90,36 @@ func TestRefusalIsNoEnd(t *testing.T) {
 	}
 }
 
+// The launcher says that the peer has ended while another process, which has its port now, leaves a connection
+// unanswered. That ends the dial, however long a process may stand still.
+func TestEndedBehindASilentPort(t *testing.T) {
+	asked := 0
+	d := newDevice(t, 0, 2, func(o *Options) {
+		o.Timeout, o.PeerTimeout = time.Hour, time.Hour
+		o.Call = func(context.Context, int) error {
+			if asked++; asked == 1 { // the launcher hears of the end later than this rank
+				return nil
+			}
+			return transport.Gone("the launcher says so")
+		}
+	})
+	defer d.Close()
+	to := sameHost(d, opens(t, stalls))
+	dialled := make(chan error, 1)
+	go func() {
+		_, err := d.Connect(context.Background(), 1, to)
+		dialled <- err
+	}()
+	select {
+	case err := <-dialled:
+		if !errors.Is(err, transport.ErrPeerGone) || !strings.Contains(err.Error(), "rank 1: the launcher says so") {
+			t.Errorf("the dial ends with %v", err)
+		}
+	case <-time.After(hang):
+		t.Error("the dial goes on")
+	}
+}
+
 // A refusal at an address that this host has too is this host's own, and says nothing about a peer on another host.
 func TestRefusedByItself(t *testing.T) {
 	d := newDevice(t, 0, 2)

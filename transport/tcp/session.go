@@ -284,8 +284,9 @@ func (s *session) callAfter(ctx context.Context, failed error, start time.Time) 
 }
 
 // callMeanwhile calls the peer if a dial takes long: a firewall may drop what this rank sends and not what the peer
-// does. The caller calls stop when the dial is over.
-func (s *session) callMeanwhile(ctx context.Context) (stop func()) {
+// does. It ends the dial of a peer that has ended: another process may have its port, and leave connections there
+// unanswered. The caller calls stop when the dial is over.
+func (s *session) callMeanwhile(ctx context.Context, end context.CancelCauseFunc) (stop func()) {
 	if s.d.opt.Call == nil {
 		return func() {}
 	}
@@ -293,10 +294,15 @@ func (s *session) callMeanwhile(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		select {
-		case <-time.After(callFirst):
-			s.d.opt.Call(ctx, s.peer)
-		case <-ctx.Done():
+		for pause, err := callFirst, error(nil); err == nil; pause = callAgain {
+			select {
+			case <-time.After(pause):
+				if err = s.d.opt.Call(ctx, s.peer); errors.Is(err, transport.ErrPeerGone) {
+					end(err)
+				}
+			case <-ctx.Done():
+				return
+			}
 		}
 	}()
 	return func() { cancel(); <-done }
@@ -305,10 +311,10 @@ func (s *session) callMeanwhile(ctx context.Context) (stop func()) {
 // dial makes a connection to any of the peer's addresses. Without one and without an error the peer's is on its way.
 func (s *session) dial(ctx context.Context, own *ownDial) error {
 	d := s.d
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(own.ctx, cancel)()
-	defer s.callMeanwhile(ctx)()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(own.ctx, func() { cancel(nil) })()
+	defer s.callMeanwhile(ctx, cancel)()
 	d.mu.Lock()
 	to := s.address
 	d.mu.Unlock()
@@ -335,7 +341,9 @@ func (s *session) dial(ctx context.Context, own *ownDial) error {
 			a.own = d.local.has(a.to.Addr())
 		}
 	}
-	switch {
+	switch why := context.Cause(ctx); {
+	case err != nil && errors.Is(why, transport.ErrPeerGone):
+		return why // what became of each address says no more
 	case err != nil:
 		return err
 	case r.code == accepted:
