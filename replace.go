@@ -66,7 +66,8 @@ func (c *Comm) replace() (*Comm, error) {
 	}
 	living.publish()
 	defer living.free()
-	s := &spawning{kind: agree.MakeReplace, n: dead.Len(), args: os.Args[1:], places: slices.Collect(dead.All)}
+	s := &spawning{kind: agree.MakeReplace, n: dead.Len(), args: os.Args[1:], places: slices.Collect(dead.All),
+		origins: c.origins()}
 	m := living.group.Exchange(s.kind)
 	d, no := s.run(living, m)
 	if no != nil && no.Alone { // others may be in a round without this rank
@@ -122,6 +123,7 @@ func takePlace(w *Comm, p *join.Port) (*Comm, error) {
 func inPlaces(w *Comm, p *join.Port, ctx context.Context) *Comm {
 	var b ranks.Builder
 	started := 0
+	numbers := make([]int, p.Size)
 	for place := range p.Size {
 		number := p.Number(place - started)
 		if started < len(p.Places) && p.Places[started] == place {
@@ -129,7 +131,9 @@ func inPlaces(w *Comm, p *join.Port, ctx context.Context) *Comm {
 			started++
 		}
 		b.AddRank(int32(number))
+		numbers[place] = number
 	}
+	keepOrigins(w, p, numbers)
 	s := &commState{self: w.self}
 	w.group.Derive(&s.group, b.Done(), w.group.Numbers.Reserve(1)) // nothing else has been made of it
 	return newComm(s, ctx)

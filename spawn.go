@@ -40,6 +40,7 @@ type spawning struct {
 	root    int
 	dir     string
 	places  []int // of Replace: where the processes stand
+	origins []int // of all places
 
 	world *Comm // of both sides, once this rank has met them
 }
@@ -171,7 +172,7 @@ func (s *spawning) start(c *Comm) (*join.Port, *Error) {
 	if err != nil {
 		return nil, s.error(ErrUnavailable, "%w", err)
 	}
-	p.Places = s.places
+	p.Places, p.Origins = s.places, s.origins
 	if err := m.Spawn(p, s.command, s.args, s.dir); err != nil {
 		p.Close()
 		if errors.Is(err, join.ErrNoSpawn) {
@@ -219,7 +220,7 @@ func (s *spawning) meet(c *Comm, m *agree.Exchange, port *join.Port, told []byte
 		return nil, no
 	}
 	if s.places != nil {
-		port.Places = s.places
+		port.Places, port.Origins = s.places, s.origins
 		return inPlaces(s.world, port, c.ctx), nil
 	}
 	d := newComm(interOf(s.world, parentsOf(port), childrenOf(port)), c.ctx)
@@ -299,7 +300,8 @@ type bridges struct {
 type membership struct {
 	member  *join.Member
 	world   *Comm
-	leaving bool // this rank has no communicator in it; guarded by bridges.mu
+	origins []int // by number, of the world of a Replace; nil: not known; guarded by bridges.mu, and never changes then
+	leaving bool  // this rank has no communicator in it; guarded by bridges.mu
 }
 
 // bridgeBy joins the world of both sides of a spawn, unless until ends before. self is this process's.
@@ -369,6 +371,26 @@ func (b *bridges) freed(c *commState) {
 			m.Close(agree.FreedError("communicator"))
 		}
 	}()
+}
+
+// origins is what setOrigins was given for the world of an engine, or nil.
+func (b *bridges) origins(e *pml.Engine) []int {
+	for _, j := range b.list() {
+		if j.member.Engine == e {
+			return j.origins
+		}
+	}
+	return nil
+}
+
+func (b *bridges) setOrigins(w *Comm, origins []int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.all {
+		if b.all[i].world == w {
+			b.all[i].origins = origins
+		}
+	}
 }
 
 // list is what there is.

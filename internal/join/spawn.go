@@ -28,6 +28,9 @@ type Port struct {
 	// Places are where the ranks that are spawned stand in a communicator of the world's size, in ascending order: of
 	// ranks that have died. The parents fill the other places in their order. nil: they take no places.
 	Places []int
+	// Origins are the ranks of the first world in whose places stand the ranks of that communicator, in its order. nil:
+	// they are not known.
+	Origins []int
 
 	name    string
 	key     []byte
@@ -158,6 +161,9 @@ func (m *Member) Spawn(p *Port, command string, args []string, dir string) error
 		if err := q.Keep(pmi.PlacesKey, encodePlaces(p.Places)); err != nil {
 			return err
 		}
+		if err := p.keepOrigins(&q, p.Places); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeoutCause(m.ctx, q.Limit+answerIn, errors.New("the launcher does not answer"))
 	defer cancel()
@@ -189,6 +195,9 @@ func (m *Member) Invited() (*Port, error) {
 	}
 	if err == nil {
 		err = m.findPlaces(ctx, p)
+	}
+	if err == nil {
+		err = m.findOrigins(ctx, p)
 	}
 	return p, err
 }

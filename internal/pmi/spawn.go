@@ -24,7 +24,7 @@ import (
 //	preput_key_N=KEY          N from 0 on
 //	preput_val_N=VALUE
 //	info_num=N
-//	info_key_N=KEY            wdir; gorun_limit, gorun_quoted and gorun_meet, which only gorun knows
+//	info_key_N=KEY            wdir; gorun_limit, gorun_quoted, gorun_meet and gorun_dead, which only gorun knows
 //	info_val_N=VALUE
 //	endcmd
 //
@@ -44,6 +44,7 @@ const (
 	infoLimit  = "gorun_limit"
 	infoQuoted = "gorun_quoted"
 	infoMeet   = "gorun_meet"
+	infoDead   = "gorun_dead"
 	noSpawn    = "gorun_does_not_spawn_processes_after_the_start"
 	// MaxSpawned is how many ranks a spawn has at most.
 	MaxSpawned = 1 << 16
@@ -59,6 +60,10 @@ type Spawn struct {
 	// Limit is how long the processes may take to join their job, and as long to meet; 0: gorun waits for them for ever.
 	Limit time.Duration
 	Meet  bool // the ranks are of this library: they meet those that ask, and enter a second barrier
+	// Dead are the ranks whose places the processes take, in their order, as numbered in the world of the rank that asks;
+	// if that has itself taken a place, in the world of that place. gorun starts each process on the host of the dead
+	// rank. nil: not known, or of no place.
+	Dead []int
 }
 
 // Joins is how many barriers the start of the job has.
@@ -268,6 +273,9 @@ func (c *Client) spawnText(q Spawn) ([]byte, error) {
 	}
 	if c.ours && q.Limit > 0 {
 		info = append(info, Pair{infoLimit, strconv.FormatInt(q.Limit.Milliseconds(), 10)})
+	}
+	if text := FormatRanks(q.Dead); c.ours && text != "" {
+		info = append(info, Pair{infoDead, text})
 	}
 	sayPairs(say, "info", info)
 	if bad == nil && lines > maxSpawn {
@@ -513,6 +521,11 @@ func spawnOf(text []byte) (q Spawn, bad string) {
 				return q, infoLimit + "_is_wrong"
 			}
 			q.Limit = time.Duration(ms) * time.Millisecond
+		case infoDead:
+			var ok bool
+			if q.Dead, ok = ParseRanks(v, q.Ranks); !ok {
+				return q, infoDead + "_is_wrong"
+			}
 		}
 	}
 	return q, bad
