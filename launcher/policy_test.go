@@ -122,7 +122,7 @@ func TestPolicy(t *testing.T) {
 		{"timeout after a failure", []step{{0, exit(0, 3)}, {10, timeout}}, 3,
 			gone + "rank 0 (pid 100 on host h) exited with code 3; the job is stopped"},
 		{"recover, and ranks fail", []step{{0, func(p *policy, now time.Time) action {
-			p.recover = true
+			p.recover, p.deaths = true, &deaths{}
 			return exit(2, 3)(p, now)
 		}}, {5, unfinished(1)}, {10, killed(0, 9)}, {20, exit(3, 0)}}, 3,
 			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
@@ -130,7 +130,7 @@ func TestPolicy(t *testing.T) {
 				"the job goes on without it|" +
 				"10 say rank 0 (pid 100 on host h) was killed by signal 9 (killed); the job goes on without it"},
 		{"recover, and one calls Abort", []step{{0, func(p *policy, now time.Time) action {
-			p.recover = true
+			p.recover, p.deaths = true, &deaths{}
 			return exit(2, 3)(p, now)
 		}}, {5, abort(1, 7, "")}, {6, exit(0, 9)}}, 7,
 			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
@@ -179,11 +179,11 @@ func TestPolicy(t *testing.T) {
 		{"a rank of a Slurm step that is killed", []step{{0, inStep}, {1, killed(1, 9)}, {300, lost}}, 137,
 			"252 terminated|502 killed|end say rank 1 (pid 101 on host h) was killed by signal 9 (killed); the job is stopped"},
 		{"recover, and one exits after another's end", []step{{0, func(p *policy, now time.Time) action {
-			p.recover = true
+			p.recover, p.deaths = true, &deaths{}
 			return after(2, 3)(p, now)
 		}}}, 3, "0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it"},
 		{"recover, and one decides to end", []step{{0, func(p *policy, now time.Time) action {
-			p.recover = true
+			p.recover, p.deaths = true, &deaths{}
 			return exit(2, 3)(p, now)
 		}}, {5, follow(1)}, {6, after(0, 9)}}, 1,
 			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
@@ -214,8 +214,8 @@ func TestPolicy(t *testing.T) {
 			note(ms, p.tick(now))
 		}
 		note("end", p.last())
-		if got := strings.Join(done, "|"); got != c.want || p.code != c.code {
-			t.Errorf("%s: code %d, want %d\n got %s\nwant %s", c.name, p.code, c.code, got, c.want)
+		if got := strings.Join(done, "|"); got != c.want || p.result() != c.code {
+			t.Errorf("%s: code %d, want %d\n got %s\nwant %s", c.name, p.result(), c.code, got, c.want)
 		}
 	}
 }

@@ -82,6 +82,7 @@ func (r *run) remoteLost(rank int) {
 		r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid,
 			Err: errors.New("its host is lost")}})
 	case r.job.Recover:
+		r.policy.deaths.died(r.job.titled(procs.Exit{Rank: rank}), 1)
 		r.announceDeath(rank)
 	}
 }
@@ -90,6 +91,7 @@ func (r *run) neverStarted(rank int) {
 	r.ranks[rank].ended = true
 	r.first().spawns.lost.Store(r.ranks[rank].host, true)
 	if r.parent == nil {
+		r.policy.deaths.died(r.job.titled(procs.Exit{Rank: rank}), 1)
 		r.announceDeath(rank)
 	}
 }

@@ -373,7 +373,7 @@ func spawnFailsOn(t *testing.T, garbage string, flags []string) {
 		`^2 program 0: mpi: Spawn: rank 0: .*/no/such/program.*no such file`,
 		`^1 passwd 0: mpi: Spawn: .*permission denied`,
 		`^1 no-such-program-anywhere 0: mpi: Spawn: .*not found`,
-		`^2 garbage 0: mpi: Spawn: .*rank \d cannot be started: .*exec format error`,
+		`^2 garbage 0: mpi: Spawn: .*rank \d of spawn \d+ cannot be started: .*exec format error`,
 		`^2 true 0: mpi: Spawn: .*rank \d of spawn \d .*exited with code 0 before .*Init`,
 		`^1 false 0: mpi: Spawn: .*rank 0 of spawn \d .*exited with code 1 before .*Init`,
 		`^2 sleep 1: mpi: Spawn: .*not all of the 2 processes have called Init within 3s`,
