@@ -155,8 +155,16 @@ func (s *spawning) find() *Error {
 		s.dir, err = filepath.Abs(s.dir)
 	}
 	if err == nil && s.command != "" {
-		if s.command, err = exec.LookPath(s.command); err == nil {
+		name := s.command
+		if s.command, err = exec.LookPath(name); err == nil {
 			s.command, err = filepath.Abs(s.command)
+		}
+		if err != nil {
+			for cause := err; cause != nil; cause = errors.Unwrap(cause) {
+				err = cause // without the names of the program
+			}
+			return s.error(ErrSpawn, "the program %q cannot be started: %w; give the path of a program, or \"\" for the "+
+				"program of the caller", name, err)
 		}
 	}
 	if err != nil {

@@ -187,13 +187,19 @@ func (p *policy) another(by procs.Exit, text string, weak bool) action {
 }
 
 // gist is a text without the name of a collective call that package mpi has put in front: ranks that make different
-// calls hear in the same words that these do not go together.
+// calls hear in the same words that these do not go together. It has no number of the rank from which they have heard.
 func gist(text string) string {
 	rest, ours := strings.CutPrefix(text, "mpi: ")
-	if op, what, found := strings.Cut(rest, ": "); ours && found && !strings.Contains(op, " ") {
-		return what
+	op, what, found := strings.Cut(rest, ": ")
+	if !ours || !found || strings.Contains(op, " ") && !strings.Contains(op, " on ") {
+		return text
 	}
-	return text
+	if from, said, found := strings.Cut(what, ": "); found {
+		if number, ok := strings.CutPrefix(from, "rank "); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+			return said
+		}
+	}
+	return what
 }
 
 // ofRank is a text of a rank with the place where the rank runs.

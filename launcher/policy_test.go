@@ -143,6 +143,10 @@ func TestPolicy(t *testing.T) {
 			{3, abort(2, 1, "mpi: Barrier: they differ")}, {4, abort(3, 1, "mpi: Recv from rank 0: they differ")},
 			{5, abort(4, 1, "mpi: Bcast: no memory")}}, 1, "4 rank 3 on h: mpi: Recv from rank 0: they differ|" +
 			"5 rank 4 on h: mpi: Bcast: no memory|250 terminated|500 killed|end rank 1 on h: mpi: Bcast: they differ"},
+		{"one error of a call that one rank has made", []step{{0, abort(1, 1, "mpi: Replace on world: no host is left")},
+			{3, abort(2, 1, "mpi: Replace on world.dup: rank 1: no host is left")},
+			{4, abort(3, 1, "mpi: Replace on world: rank 1: no memory")}}, 1, "4 rank 3 on h: mpi: Replace on world: rank 1: " +
+			"no memory|250 terminated|500 killed|end rank 1 on h: mpi: Replace on world: no host is left"},
 		{"a consequence before the exit", []step{{0, follow(1)}, {5, after(1, 1)}, {700, exit(2, 3)}}, 3,
 			"950 terminated|1200 killed|end say rank 2 (pid 102 on host h) exited with code 3; the job is stopped"},
 		{"a consequence before the end without Finalize", []step{{0, follow(1)}, {1, follow(0)}, {2, after(0, 1)},
