@@ -16,11 +16,13 @@ func numberOf(m *join.Member, met *Comm) int {
 	return m.Rank
 }
 
-// accountable are the worlds of Replace, of whose ranks this one can give account by their origins.
-func (b *bridges) accountable() (all []standstill.World) {
+// accountable are the worlds of whose ranks this one can give account: that of Init, and those of Replace by their
+// origins. The last one is the newest.
+func (b *bridges) accountable(m *join.Member, names standstill.Names) []standstill.World {
+	all := []standstill.World{{Engine: m.Engine, Names: names}}
 	for _, j := range b.list() {
 		if j.origins != nil {
-			all = append(all, standstill.World{Engine: j.member.Engine, Names: j.world.group.Numbers.Describe,
+			all = append(all, standstill.World{Engine: j.member.Engine, Names: j.world.group.Numbers.Describe, Name: j.name,
 				Ranks: j.origins})
 		}
 	}

@@ -99,9 +99,9 @@ func Init(opts ...Option) (*Comm, error) {
 		return nil, mpierr.New("Init", ErrUnavailable, "%w", err)
 	}
 	number := numberOf(m, met)
-	first := standstill.World{Engine: m.Engine, Names: process.world.group.Numbers.Describe}
+	names := process.world.group.Numbers.Describe
 	m.Answer(func(level int, dump string) []byte {
-		return standstill.Account(first, process.bridges.accountable(), number, waits.Level(level), dump).Encode()
+		return standstill.Account(process.bridges.accountable(m, names), number, waits.Level(level), dump).Encode()
 	})
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, number)

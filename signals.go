@@ -35,7 +35,7 @@ func signalContext(m *join.Member, names standstill.Names) (context.Context, con
 		stop()
 	}
 	account := func(level waits.Level) waits.Account {
-		return standstill.Account(standstill.World{Engine: m.Engine, Names: names}, nil, m.Rank, level, "")
+		return standstill.Account([]standstill.World{{Engine: m.Engine, Names: names}}, m.Rank, level, "")
 	}
 	go endAlone(signals, over, giveBack, account)
 	return ctx, func() {

@@ -306,6 +306,7 @@ type bridges struct {
 
 // membership is a world that this process is in.
 type membership struct {
+	name    string // of the world
 	member  *join.Member
 	world   *Comm
 	origins []int // by number, of the world of a Replace; nil: not known; guarded by bridges.mu, and never changes then
@@ -328,7 +329,7 @@ func bridgeBy(until context.Context, p *join.Port, number int, self *selfComm) (
 		m.Close(err)
 		return nil, err
 	}
-	b.all = append(b.all, membership{member: m, world: w})
+	b.all = append(b.all, membership{member: m, world: w, name: p.Name()})
 	return w, nil
 }
 

@@ -39,6 +39,12 @@ func askAgain(t *testing.T, ranks ...int) pmi.Spawn {
 	return q
 }
 
+// jobFor is the job that rank 0 has asked for.
+func jobFor(t *testing.T, r *run, q pmi.Spawn) *Job {
+	t.Helper()
+	return r.spawnedJob(0, q, 1)
+}
+
 // A rank that starts again on its host has the program, the settings and the CPUs that it had.
 func TestAgainIsAsBefore(t *testing.T) {
 	own := func(kv string) bool {
@@ -55,7 +61,7 @@ func TestAgainIsAsBefore(t *testing.T) {
 		r := runOf(t, j, cpusOf(cpus))
 		for _, ranks := range [][]int{{2}, {0, 3}, {1, 2}} {
 			q := askAgain(t, ranks...)
-			k := r.spawnedJob(0, q, 1)
+			k := jobFor(t, r, q)
 			if !r.startAgain(k, q) {
 				t.Fatalf("ranks %v do not start again", ranks)
 			}
@@ -99,12 +105,12 @@ func TestAgainOnHosts(t *testing.T) {
 	if w := r.placeOf(3); w.Rank != 3 || w.Host != "again-b" || w.Local != 1 || w.LocalSize != 3 {
 		t.Errorf("%+v", w)
 	}
-	if q := askAgain(t, 5); r.startAgain(r.spawnedJob(0, q, 1), q) {
+	if q := askAgain(t, 5); r.startAgain(jobFor(t, r, q), q) {
 		t.Error("rank 5 of 5 starts again")
 	}
 	unknown := askAgain(t, 1)
 	unknown.Dead = nil
-	if r.startAgain(r.spawnedJob(0, unknown, 1), unknown) {
+	if r.startAgain(jobFor(t, r, unknown), unknown) {
 		t.Error("a rank that is not known starts again")
 	}
 	for _, bad := range []*Again{{}, {Ranks: []AgainRank{{Rank: -1, Times: 1, LocalSize: 1}}},

@@ -358,6 +358,10 @@ func (r *run) watchTurn() {
 		return
 	}
 	ranks := r.running()
+	if len(ranks) < r.plan.World && r.job.Respawn > 0 {
+		r.watchReplaced()
+		return
+	}
 	if len(ranks) < r.plan.World {
 		return // what the others have sent is not known any more; waits for them end with an error
 	}
@@ -376,6 +380,44 @@ func (r *run) watchTurn() {
 	})
 }
 
+// watchReplaced is watchTurn of a job in which ranks have died that may be started again. Once all are there again, they
+// stand in the world of the last Replace, and count the messages of that.
+func (r *run) watchReplaced() {
+	a := &r.asking
+	ranks := make([]int, r.plan.World)
+	for rank := range ranks {
+		ranks[rank] = rank
+	}
+	_, level, ok := a.watch.Next(ranks)
+	if !ok {
+		return
+	}
+	r.askAll(question{Level: level, Rank: waits.Any}, func(rows []row) {
+		if a.watch != nil && a.watch.Hear(time.Now(), ranks, ofOneReplace(rows)) {
+			a.turn = nil
+			r.stalled()
+		}
+	})
+}
+
+// ofOneReplace are the accounts of the ranks of the first world, if all of them are in the world of one Replace.
+func ofOneReplace(rows []row) map[int]waits.Account {
+	got, world := map[int]waits.Account{}, ""
+	for _, w := range newest(rows) {
+		if w.id.spawn != 0 {
+			continue
+		}
+		if len(got) == 0 {
+			world = w.World
+		}
+		if w.World == "" || w.World != world {
+			return nil
+		}
+		got[w.id.rank] = w.Account
+	}
+	return got
+}
+
 func (r *run) running() (ranks []int) {
 	for rank, st := range r.ranks {
 		if st.started && !st.ended {
@@ -389,7 +431,7 @@ func (r *run) running() (ranks []int) {
 // stalled is called when no rank can move.
 func (r *run) stalled() {
 	whose := "the job"
-	if len(r.spawns.all) > 0 {
+	if slices.ContainsFunc(r.spawns.all, func(s *spawned) bool { return s.origin == nil }) {
 		whose = "the first world" // and spawned ranks, which are not asked, end none of these waits
 	}
 	head := fmt.Sprintf("no rank of %s can move: all have waited for each other for %v, and no message is under way",

@@ -22,3 +22,24 @@ func TestTableOfSeveralRuns(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// Accounts of the messages of several worlds do not go together.
+func TestAccountsOfOneReplace(t *testing.T) {
+	at := func(spawn, rank, times int, world string) row {
+		return row{rankID{spawn, rank}, times, waits.Rank{Account: waits.Account{World: world}}}
+	}
+	for name, c := range map[string]struct {
+		rows []row
+		want int // accounts
+	}{
+		"all are in it":            {[]row{at(0, 0, 0, "w"), at(0, 1, 0, ""), at(0, 1, 1, "w")}, 2},
+		"next to a spawned rank":   {[]row{at(0, 0, 0, "w"), at(0, 1, 1, "w"), at(1, 0, 0, "")}, 2},
+		"one has not met them":     {[]row{at(0, 0, 0, "w"), at(0, 1, 1, "")}, 0},
+		"one is not there again":   {[]row{at(0, 0, 0, "w"), at(0, 1, 0, "")}, 0},
+		"one is in the one before": {[]row{at(0, 0, 0, "w"), at(0, 1, 1, "v"), at(0, 2, 1, "w")}, 0},
+	} {
+		if got := ofOneReplace(c.rows); len(got) != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
@@ -23,7 +24,7 @@ func init() {
 
 // againScenes are what ranks do of which one is started again, as a user of gorun sees it.
 var againScenes = map[string]func(w *mpi.Comm) error{
-	"settings": againSettings, "hangs": againHangs, "exits": againExits,
+	"settings": againSettings, "hangs": againHangs, "exits": againExits, "helps": againHelps,
 }
 
 // replaceOne has a rank die and be replaced, and returns the communicator of all in all of them.
@@ -147,6 +148,37 @@ func TestTableOfRanksThatStartAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// againHelps: after a Replace the others wait for the new rank, which sleeps first.
+func againHelps(w *mpi.Comm) error {
+	c, err := replaceOne(w, 1)
+	if err == nil && isNew() {
+		time.Sleep(sleepOf())
+	}
+	if err == nil {
+		err = whole(c, 3, w.Rank())
+	}
+	return err
+}
+
+// A job stands, or does not, also when ranks have been started again.
+func TestStallOfRanksThatStartAgain(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{"one host": nil, "hosts": spawnHosts} {
+		t.Run("stands, "+name, func(t *testing.T) {
+			t.Parallel()
+			run(t, spec{n: 3, role: "again", args: []string{"hangs"},
+				flags: append([]string{"--respawn", "1", "--stall", "abort"}, flags...)}, 125).counts(map[string]int{
+				`^gorun: no rank of the job can move: all have waited for each other for 10s`: 1,
+				`^  rank 1 \(started again\).*: Recv from 2`:                                  1})
+		})
+	}
+	t.Run("can move", func(t *testing.T) {
+		t.Parallel()
+		run(t, spec{n: 3, role: "again", args: []string{"helps"}, flags: []string{"--respawn", "1", "--stall", "500ms"},
+			env: []string{"WAITS_SLEEP=3s"}}, 0).counts(map[string]int{"can move": 0})
+	})
 }
 
 // againExits: the new rank ends badly, when the others have nothing to do any more.

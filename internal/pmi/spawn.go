@@ -60,9 +60,9 @@ type Spawn struct {
 	// Limit is how long the processes may take to join their job, and as long to meet; 0: gorun waits for them for ever.
 	Limit time.Duration
 	Meet  bool // the ranks are of this library: they meet those that ask, and enter a second barrier
-	// Dead are the ranks whose places the processes take, in their order, as numbered in the world of the rank that asks;
-	// if that has itself taken a place, in the world of that place. gorun starts each process on the host of the dead
-	// rank. nil: not known, or of no place.
+	// Dead are the ranks whose places the processes take, in their order, as numbered in the world of the rank that
+	// asks; if that has itself taken a place, in the world of that place. gorun starts each process on the host of the
+	// dead rank. nil: not known, or of no place.
 	Dead []int
 }
 

@@ -21,37 +21,43 @@ type Names func(context uint32) (name string, calls uint32)
 type World struct {
 	Engine *pml.Engine
 	Names  Names
-	Ranks  []int // what the launcher calls the ranks, by their numbers in the engine; nil: it has those numbers
+	Name   string // all of its ranks have it; "": it is the world of Init
+	Ranks  []int  // what the launcher calls the ranks, by their numbers in the engine; nil: it has those numbers
 }
 
 // Account is what the rank of a process says of itself: it is all that this process does. dump is a folder for the
 // stacks of its goroutines; "": they are not wanted.
 //
-// The rank stands if each of its goroutines waits in a call on the first engine for another rank of that. A goroutine
-// that waits for a spawned rank sleeps in a call on another engine: then more goroutines sleep than the first one knows
-// of. What the rank waits for on the other engines is in the account only.
-func Account(first World, others []World, rank int, level waits.Level, dump string) waits.Account {
-	e := first.Engine
+// The rank stands if each of its goroutines waits in a call on the last one of the worlds for another rank of that. A
+// goroutine that waits for a spawned rank sleeps in a call on another engine: then more goroutines sleep than the one of
+// that world knows of. What the rank waits for in the other worlds is in the account only.
+func Account(worlds []World, rank int, level waits.Level, dump string) waits.Account {
+	last := &worlds[len(worlds)-1]
+	e := last.Engine
 	if level == waits.Glance {
 		s := e.Glance()
-		return waits.Account{Moved: s.Moved, Sent: s.Sent, Taken: s.Taken,
+		return waits.Account{Moved: s.Moved, Sent: s.Sent, Taken: s.Taken, World: last.Name,
 			Stands: s.Quiet && (s.Asleep > 0 || s.Returned)}
 	}
 	var seen []sight
-	if level == waits.Full {
-		for _, o := range others { // the stacks are a moment later: what does not fit is left out
-			o.Engine.Snapshot(func(s *pml.Snapshot) { seen = append(seen, sight{s, o.Names, o.Ranks}) })
-		}
+	servers := 0                               // that sleep in other worlds, where no caller does
+	for _, o := range worlds[:len(worlds)-1] { // the stacks are a moment later: what does not fit is left out
+		o.Engine.Snapshot(func(s *pml.Snapshot) {
+			if seen = append(seen, sight{s, o.Names, o.Ranks}); len(s.Sleepers) == 0 {
+				servers += s.Asleep
+			}
+		})
 	}
 	var found *pml.Snapshot
 	var all []stack
 	e.Snapshot(func(s *pml.Snapshot) { found, all = s, stacks() })
 	var a waits.Account
 	if level == waits.Full {
-		a = account(append([]sight{{found, first.Names, first.Ranks}}, seen...), -1, all)
+		a = account(append([]sight{{found, last.Names, last.Ranks}}, seen...), -1, all)
 	}
+	a.World = last.Name
 	a.Moved, a.Sent, a.Taken = found.Moved, found.Sent, found.Taken
-	a.Stands = found.Quiet && waiting(all, found.Asleep)
+	a.Stands = found.Quiet && waiting(all, found.Asleep+servers)
 	if dump != "" {
 		a.Dump = writeDump(dump, rank)
 	}
