@@ -98,15 +98,16 @@ func Init(opts ...Option) (*Comm, error) {
 		m.Close(err)
 		return nil, mpierr.New("Init", ErrUnavailable, "%w", err)
 	}
+	number := numberOf(m, met)
 	names := process.world.group.Numbers.Describe
 	m.Answer(func(level int, dump string) []byte {
-		return standstill.Account(m.Engine, m.Rank, names, waits.Level(level), dump).Encode()
+		return standstill.Account(process.bridges.accountable(m, names), number, waits.Level(level), dump).Encode()
 	})
 	if lost := m.Lost(); lost != nil {
-		go watchLauncher(lost, m.Rank)
+		go watchLauncher(lost, number)
 	}
 	if dir := join.Observers(o).CPUProfile; dir != "" {
-		process.profile.Store(startProfile(dir, m.Rank))
+		process.profile.Store(startProfile(dir, number))
 	}
 	world, report := observed(process.world, o)
 	process.report, process.hooks = report, world.hook()

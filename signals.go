@@ -34,7 +34,9 @@ func signalContext(m *join.Member, names standstill.Names) (context.Context, con
 		signal.Stop(signals)
 		stop()
 	}
-	account := func(level waits.Level) waits.Account { return standstill.Account(m.Engine, m.Rank, names, level, "") }
+	account := func(level waits.Level) waits.Account {
+		return standstill.Account([]standstill.World{{Engine: m.Engine, Names: names}}, m.Rank, level, "")
+	}
 	go endAlone(signals, over, giveBack, account)
 	return ctx, func() {
 		close(over)

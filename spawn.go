@@ -155,8 +155,16 @@ func (s *spawning) find() *Error {
 		s.dir, err = filepath.Abs(s.dir)
 	}
 	if err == nil && s.command != "" {
-		if s.command, err = exec.LookPath(s.command); err == nil {
+		name := s.command
+		if s.command, err = exec.LookPath(name); err == nil {
 			s.command, err = filepath.Abs(s.command)
+		}
+		if err != nil {
+			for cause := err; cause != nil; cause = errors.Unwrap(cause) {
+				err = cause // without the names of the program
+			}
+			return s.error(ErrSpawn, "the program %q cannot be started: %w; give the path of a program, or \"\" for the "+
+				"program of the caller", name, err)
 		}
 	}
 	if err != nil {
@@ -298,6 +306,7 @@ type bridges struct {
 
 // membership is a world that this process is in.
 type membership struct {
+	name    string // of the world
 	member  *join.Member
 	world   *Comm
 	origins []int  // by number, of the world of a Replace; nil: not known; guarded by bridges.mu, and never changes then
@@ -321,7 +330,7 @@ func bridgeBy(until context.Context, p *join.Port, number int, self *selfComm) (
 		m.Close(err)
 		return nil, err
 	}
-	b.all = append(b.all, membership{member: m, world: w, agree: sync.OnceFunc(func() {
+	b.all = append(b.all, membership{member: m, world: w, name: p.Name(), agree: sync.OnceFunc(func() {
 		w.group.Agree(consensus.Value{})
 	})})
 	return w, nil

@@ -140,7 +140,7 @@ func (a *parent) plan(m *startMessage) (*Job, *Plan, error) {
 	}
 	own := m.Hosts[0]
 	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true, Spawn: m.Spawn,
-		Before: m.Before}
+		Before: m.Before, Again: m.Again, Announced: m.Before > 0}
 	j.KillDelay = insist
 	if !own.Own {
 		j.Environ = procs.EnvironOn(m.Environ, os.Environ())

@@ -148,7 +148,7 @@ func (r *run) answered(m stateMessage) {
 		r.parent.link.Send(frames.State, encode(m))
 		return
 	}
-	a, err := waits.Decode(m.Text, r.plan.World)
+	a, err := waits.Decode(m.Text, r.origin().plan.World)
 	if err != nil {
 		a = waits.Account{Note: "gives no account that makes sense: " + oneLine(fmt.Sprintf("%.200s", err))}
 	}
@@ -184,13 +184,15 @@ func (r *run) answersOf() <-chan struct{} {
 	return r.server.Answers()
 }
 
-// table is what a user reads of the answers.
-func (r *run) table(got map[int]waits.Account) (lines []string) {
-	var all []waits.Rank
-	hosts, written := map[string]bool{}, false
-	for rank := range r.ranks {
-		hosts[r.hostOf(rank)] = true
-	}
+// row is what a rank does, as the user reads it.
+type row struct {
+	id    rankID
+	times int // how often the rank has been started again
+	waits.Rank
+}
+
+// rows are what the ranks of this run do.
+func (r *run) rows(got map[int]waits.Account) (rows []row) {
 	for _, rank := range slices.Sorted(maps.Keys(r.ranks)) {
 		st := r.ranks[rank]
 		a, ok := got[rank]
@@ -203,20 +205,85 @@ func (r *run) table(got map[int]waits.Account) (lines []string) {
 		default:
 			a.Note = "has just been started"
 		}
-		w := waits.Rank{Rank: rank, Account: a}
-		if len(hosts) > 1 {
-			w.Host = r.hostOf(rank)
-		}
-		all = append(all, w)
-		switch {
-		case filepath.IsAbs(a.Dump):
-			written = true
-		case a.Dump != "" && len(lines) < mostUnwritten:
-			lines = append(lines, fmt.Sprintf("the goroutines of rank %d are %s", rank, a.Dump))
+		e := r.job.titled(procs.Exit{Rank: rank})
+		rows = append(rows, row{idOf(e), e.Again, waits.Rank{Rank: e.Number(), Again: e.Again != 0, Host: r.hostOf(rank),
+			Account: a}})
+	}
+	return rows
+}
+
+// askAll asks all ranks of this run, and of the jobs that they have had started. then runs on the supervisor.
+func (r *run) askAll(q question, then func([]row)) {
+	var all []row
+	left := 1
+	add := func(rows []row) {
+		all = append(all, rows...)
+		if left--; left == 0 {
+			then(all)
 		}
 	}
-	lines = append(waits.Table(all), lines...)
-	if written {
+	for s := range r.spawns.begun() {
+		left++
+		go func() {
+			rows := s.askAll(q)
+			r.post(func() { add(rows) })
+		}()
+	}
+	r.ask(q, func(got map[int]waits.Account) { add(r.rows(got)) })
+}
+
+// askAll asks the ranks of a spawned job, unless that is over. It waits for them.
+func (s *spawned) askAll(q question) (rows []row) {
+	if q.Dump != "" && s.run.job.Again == nil {
+		q.Dump = filepath.Join(q.Dump, folderOf(s.number))
+	}
+	answer := make(chan []row, 1)
+	s.run.post(func() { s.run.askAll(q, func(rows []row) { answer <- rows }) })
+	select {
+	case rows = <-answer:
+	case <-s.run.over:
+	}
+	return rows
+}
+
+// newest leaves the last process of each rank, in order.
+func newest(rows []row) []row {
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(a.id.spawn-b.id.spawn, a.id.rank-b.id.rank, b.times-a.times)
+	})
+	return slices.CompactFunc(rows, func(a, b row) bool { return a.id == b.id })
+}
+
+// table is what a user reads of the answers. The ranks of each job that Spawn has started come after the others, and
+// are numbered in a world of their own.
+func (r *run) table(rows []row) (lines []string) {
+	rows = newest(rows)
+	hosts, written, more := map[string]bool{}, false, []string(nil)
+	for i := range rows {
+		hosts[rows[i].Host] = true
+	}
+	var world []waits.Rank
+	for i := range rows {
+		w := &rows[i]
+		if len(hosts) == 1 {
+			w.Host = ""
+		}
+		world = append(world, w.Rank)
+		if i+1 == len(rows) || rows[i+1].id.spawn != w.id.spawn {
+			if w.id.spawn != 0 {
+				lines = append(lines, fmt.Sprintf("the ranks of spawn %d, numbered as in their world:", w.id.spawn))
+			}
+			lines, world = append(lines, waits.Table(world)...), nil
+		}
+		switch {
+		case filepath.IsAbs(w.Dump):
+			written = true
+		case w.Dump != "" && len(more) < mostUnwritten:
+			more = append(more, fmt.Sprintf("the goroutines of %s are %s",
+				procs.Exit{Rank: w.id.rank, Spawn: w.id.spawn}.Name(), w.Dump))
+		}
+	}
+	if lines = append(lines, more...); written {
 		on := ""
 		if len(hosts) > 1 {
 			on = ", on the host of each rank"
@@ -234,16 +301,19 @@ const tableHead = "what the ranks do, numbered as in world:"
 
 // printTable asks all ranks what they do, and prints it. Their calls have waited for least. then is called afterwards.
 func (r *run) printTable(head string, least time.Duration, then func()) {
-	r.ask(question{Level: waits.Full, Rank: waits.Any, Dump: r.job.Dump}, func(got map[int]waits.Account) {
-		for _, a := range got {
-			for i := range a.Calls {
-				a.Calls[i].For = max(a.Calls[i].For, least)
+	r.askAll(question{Level: waits.Full, Rank: waits.Any, Dump: r.job.Dump}, func(rows []row) {
+		for i := range rows {
+			for k := range rows[i].Calls {
+				if rows[i].id.spawn == 0 { // other ranks may have begun to wait later
+					c := &rows[i].Calls[k]
+					c.For = max(c.For, least)
+				}
 			}
 		}
 		for line := range strings.SplitSeq(head, "\n") {
 			r.say("%s", line)
 		}
-		r.print(action{print: indented(r.table(got))})
+		r.print(action{print: indented(r.table(rows))})
 		then()
 	})
 }
@@ -259,8 +329,8 @@ func indented(lines []string) []string {
 func (r *run) report() string {
 	text := make(chan string, 1)
 	r.post(func() {
-		r.ask(question{Level: waits.Full, Rank: waits.Any}, func(got map[int]waits.Account) {
-			text <- strings.Join(r.table(got), "\n") + "\n"
+		r.askAll(question{Level: waits.Full, Rank: waits.Any}, func(rows []row) {
+			text <- strings.Join(r.table(rows), "\n") + "\n"
 		})
 	})
 	select {
@@ -288,6 +358,10 @@ func (r *run) watchTurn() {
 		return
 	}
 	ranks := r.running()
+	if len(ranks) < r.plan.World && r.job.Respawn > 0 {
+		r.watchReplaced()
+		return
+	}
 	if len(ranks) < r.plan.World {
 		return // what the others have sent is not known any more; waits for them end with an error
 	}
@@ -306,6 +380,44 @@ func (r *run) watchTurn() {
 	})
 }
 
+// watchReplaced is watchTurn of a job in which ranks have died that may be started again. Once all are there again, they
+// stand in the world of the last Replace, and count the messages of that.
+func (r *run) watchReplaced() {
+	a := &r.asking
+	ranks := make([]int, r.plan.World)
+	for rank := range ranks {
+		ranks[rank] = rank
+	}
+	_, level, ok := a.watch.Next(ranks)
+	if !ok {
+		return
+	}
+	r.askAll(question{Level: level, Rank: waits.Any}, func(rows []row) {
+		if a.watch != nil && a.watch.Hear(time.Now(), ranks, ofOneReplace(rows)) {
+			a.turn = nil
+			r.stalled()
+		}
+	})
+}
+
+// ofOneReplace are the accounts of the ranks of the first world, if all of them are in the world of one Replace.
+func ofOneReplace(rows []row) map[int]waits.Account {
+	got, world := map[int]waits.Account{}, ""
+	for _, w := range newest(rows) {
+		if w.id.spawn != 0 {
+			continue
+		}
+		if len(got) == 0 {
+			world = w.World
+		}
+		if w.World == "" || w.World != world {
+			return nil
+		}
+		got[w.id.rank] = w.Account
+	}
+	return got
+}
+
 func (r *run) running() (ranks []int) {
 	for rank, st := range r.ranks {
 		if st.started && !st.ended {
@@ -319,7 +431,7 @@ func (r *run) running() (ranks []int) {
 // stalled is called when no rank can move.
 func (r *run) stalled() {
 	whose := "the job"
-	if len(r.spawns.all) > 0 {
+	if slices.ContainsFunc(r.spawns.all, func(s *spawned) bool { return s.origin == nil }) {
 		whose = "the first world" // and spawned ranks, which are not asked, end none of these waits
 	}
 	head := fmt.Sprintf("no rank of %s can move: all have waited for each other for %v, and no message is under way",

@@ -18,5 +18,8 @@ func plural(n int, word string) string {
 	if n == 1 {
 		return word
 	}
+	if strings.HasSuffix(word, "s") {
+		return word + "es"
+	}
 	return word + "s"
 }

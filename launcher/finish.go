@@ -41,6 +41,11 @@ func (r *run) finish() int {
 	}
 	r.print(action{say: r.streams.Summary()})
 	r.sayEndings()
+	if d := r.policy.deaths; d != nil && r.parent == nil && r.spawned == nil && r.policy.phase == working {
+		if line := d.summary(); line != "" {
+			r.say("%s", line)
+		}
+	}
 	r.print(r.policy.last()) // nothing follows the cause
 	if r.spawned != nil {
 		return r.policy.code // the outlets are of the first job, which goes on
@@ -49,7 +54,7 @@ func (r *run) finish() int {
 		r.awaitOutput(o.Flush)
 		r.account(o)
 	}
-	return r.policy.code
+	return r.policy.result()
 }
 
 // endLocal ends what is left on this host, and reads the output to its end.
@@ -145,15 +150,22 @@ func (all endings) note(e procs.Exit) {
 // sayEndings says of each rank how it has ended (--print-all-exitcodes), but of the one whose end is the cause, which
 // the last line is to say.
 func (r *run) sayEndings() {
+	if r.spawned != nil && r.spawned.failed {
+		return // that was said
+	}
 	for rank, e := range r.endings {
+		var text string
+		if e != nil {
+			text = r.job.titled(*e).String()
+		}
 		switch {
-		case e != nil && !r.policy.said && strings.HasPrefix(r.policy.cause, e.String()):
+		case e != nil && !r.policy.said && strings.HasPrefix(r.policy.cause, text):
 		case e != nil:
-			r.say("%s", e)
+			r.say("%s", text)
 		case r.ranks[rank].started:
-			r.say("rank %d (pid %d on host %s) was lost", rank, r.ranks[rank].pid, r.hostOf(rank))
+			r.say("%s (pid %d on host %s) was lost", r.nameOf(rank), r.ranks[rank].pid, r.hostOf(rank))
 		default:
-			r.say("rank %d (on host %s) was not started", rank, r.hostOf(rank))
+			r.say("%s (on host %s) was not started", r.nameOf(rank), r.hostOf(rank))
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (j *Job) headFleet(r *run, me *reach.Self, o pmi.Options) *fleet {
 		Options: j.Options, World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Agents: j.Agents,
 		Coloured: [2]bool{r.streams.Stdout.Coloured(), r.streams.Stderr.Coloured()},
 		Name:     server.Name(), Secret: secret, Mapping: r.plan.Layout.Order.Mapping(),
-		Spawn: j.Spawn, Before: j.Before, Joins: o.Joins,
+		Spawn: j.Spawn, Before: j.Before, Again: j.Again, Joins: o.Joins,
 	}
 	switch {
 	case j.Stdin == nil:

@@ -43,6 +43,7 @@ type Job struct {
 	// Spawn is the number of a job that a rank has had started, from 1 on; 0: it is the first job. Before is how many
 	// ranks this host has already then. No rank of such a job is bound.
 	Spawn, Before int
+	Again         *Again // what the ranks of such a job are that take the places of others; nil: they take none
 	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
 	// process.
 	Cleaner []string
@@ -134,10 +135,10 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 // fillSpecs sets the parts of Specs that the host of the ranks decides: their CPUs, programs, folders and environment.
 // Rank and App are set.
 func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
-	n, usable := len(p.Specs), max(1, host.Usable()-j.Before)
-	p.CPUs, p.Over = host, n > usable
+	d := divide(host, j.Bind, j.Place, j.Before, len(p.Specs))
+	p.CPUs, p.Over = host, d.over
 	option := "--wdir"
-	if j.Spawn > 0 {
+	if j.Spawn > 0 && (j.Again == nil || j.Again.Spawn > 0) {
 		option = "mpi.SpawnDir, which names a folder of each host:"
 	}
 	for _, app := range j.Apps {
@@ -145,11 +146,7 @@ func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 			return err
 		}
 	}
-	var sets [][]int
-	if procs.CanBind && j.Before == 0 {
-		sets = bind.Assign(j.Bind, j.Place, host, n)
-	}
-	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != bind.None && procs.CanBind
+	p.Unfit = d.sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != bind.None && procs.CanBind
 	for i := range p.Specs {
 		s := &p.Specs[i]
 		app := &j.Apps[s.App]
@@ -159,18 +156,53 @@ func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 				return err
 			}
 		}
-		share := 0
-		switch {
-		case sets != nil:
-			s.CPUs = sets[i]
-			share = bind.Share(host, n, len(s.CPUs))
-		case p.Over && j.Bind != bind.None:
-			share = 1 // see docs/decisions/waiting.md
+		h, before := j.Again.on(p.Host, host, j.Bind, s.Rank)
+		if !before {
+			h = d.of(i)
 		}
-		at := procs.Position{Rank: s.Rank, Size: p.World, LocalRank: i, LocalSize: n}
-		s.Env = procs.RankEnv(j.Environ, app.Env, at, usable, share)
+		s.CPUs = h.cpus
+		at := procs.Position{Rank: s.Rank, Size: p.World, LocalRank: h.local, LocalSize: h.of}
+		s.Env = procs.RankEnv(j.Environ, app.Env, at, h.usable, h.share)
 	}
 	return nil
+}
+
+// division is how ranks divide a host.
+type division struct {
+	host      cpuset.Host
+	n, usable int
+	over      bool    // they outnumber the usable CPUs, with those that were there before
+	sets      [][]int // of CPUs that they are bound to; nil: they are not bound
+	free      bool    // the user wants no rank bound
+}
+
+// divide divides a host between n ranks. Others were there before.
+func divide(host cpuset.Host, mode bind.Mode, q place.Request, before, n int) division {
+	d := division{host: host, n: n, usable: max(1, host.Usable()-before), over: before+n > max(1, host.Usable()),
+		free: mode == bind.None}
+	if procs.CanBind && before == 0 {
+		d.sets = bind.Assign(mode, q, host, n)
+	}
+	return d
+}
+
+// hostSettings are what a host decides for one of its ranks.
+type hostSettings struct {
+	local, of     int   // it is this one of so many ranks
+	cpus          []int // that it is bound to; nil: it is not
+	usable, share int   // CPUs of all ranks, and GOMAXPROCS of this one; 0: Go's own
+}
+
+func (d *division) of(i int) hostSettings {
+	h := hostSettings{local: i, of: d.n, usable: d.usable}
+	switch {
+	case d.sets != nil:
+		h.cpus = d.sets[i]
+		h.share = bind.Share(d.host, d.n, len(h.cpus))
+	case d.over && !d.free:
+		h.share = 1 // see docs/decisions/waiting.md
+	}
+	return h
 }
 
 // checkDir is called with what the user calls the option by which a program has its folder.

@@ -32,9 +32,10 @@ type startMessage struct {
 	Secret   []byte
 	Mapping  string
 	Agents   Agents
-	Spawn    int `json:",omitempty"` // of Job
-	Before   int `json:",omitempty"` // likewise
-	Joins    int `json:",omitempty"` // of pmi.Options
+	Spawn    int    `json:",omitempty"` // of Job
+	Before   int    `json:",omitempty"` // likewise
+	Again    *Again `json:",omitempty"` // likewise
+	Joins    int    `json:",omitempty"` // of pmi.Options
 }
 
 // hostPart is a host with its ranks.
@@ -70,6 +71,9 @@ func (m *startMessage) check() error {
 		return fmt.Errorf("a tree of width %d", m.Agents.Width)
 	case m.Agents.silence() < time.Millisecond:
 		return fmt.Errorf("a silence of %v", m.Agents.Silence)
+	}
+	if err := m.Again.check(m.World); err != nil {
+		return err
 	}
 	seen := map[int]bool{}
 	for _, h := range m.Hosts {
@@ -205,7 +209,7 @@ func (m startMessage) with(change func(string) string) startMessage {
 		a := &m.Apps[i]
 		a.Path, a.Name, a.Dir, a.Args, a.Env = change(a.Path), change(a.Name), change(a.Dir), all(a.Args), all(a.Env)
 	}
-	m.Dir, m.OutputDir = change(m.Dir), change(m.OutputDir)
+	m.Dir, m.OutputDir, m.Again = change(m.Dir), change(m.OutputDir), m.Again.with(change)
 	return m
 }
 

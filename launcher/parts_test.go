@@ -42,17 +42,18 @@ func TestPlanOfASpawnedJob(t *testing.T) {
 		host.CPUs = append(host.CPUs, cpuset.CPU{ID: i, Core: i})
 	}
 	for _, c := range []struct {
-		before      int
-		bound, over bool
-		cpus        string
-	}{{0, procs.CanBind, false, "4"}, {2, false, false, "2"}, {3, false, true, "1"}, {9, false, true, "1"}} {
-		j := &Job{Apps: []App{{Ranks: 2, Path: "/bin/true", Name: "true"}}, Before: c.before}
+		ranks, before int
+		bound, over   bool
+		cpus          string
+	}{{2, 0, procs.CanBind, false, "4"}, {2, 2, false, false, "2"}, {2, 3, false, true, "1"}, {2, 9, false, true, "1"},
+		{1, 3, false, false, "1"}, {1, 4, false, true, "1"}} {
+		j := &Job{Apps: []App{{Ranks: c.ranks, Path: "/bin/true", Name: "true"}}, Before: c.before}
 		p, err := j.plan(host)
 		if err != nil {
 			t.Fatal(err)
 		}
 		env := pmi.EnvCPUs + "=" + c.cpus
-		if s := p.Specs[1]; p.Over != c.over || (s.CPUs != nil) != c.bound || !slices.Contains(s.Env, env) {
+		if s := p.Specs[c.ranks-1]; p.Over != c.over || (s.CPUs != nil) != c.bound || !slices.Contains(s.Env, env) {
 			t.Errorf("%d ranks before: over %v, bound to %v, %q", c.before, p.Over, s.CPUs, s.Env)
 		}
 	}
@@ -125,7 +126,7 @@ func TestRankThatTheHostHasNoRoomFor(t *testing.T) {
 	for errno, advice := range map[syscall.Errno]string{syscall.EMFILE: "ulimit -n", syscall.ENFILE: "ulimit -n",
 		syscall.EAGAIN: "ulimit -u", syscall.ENOMEM: "ulimit -u", syscall.ENOENT: "no such file"} {
 		failed := &os.PathError{Op: "fork/exec", Path: "/bin/solve", Err: errno}
-		err := wrapStart(&procs.Spec{Rank: 3, Path: "/bin/solve"}, failed)
+		err := (&Job{}).wrapStart(&procs.Spec{Rank: 3, Path: "/bin/solve"}, failed)
 		if text := err.Error(); !strings.Contains(text, "rank 3 cannot be started: /bin/solve") ||
 			!strings.Contains(text, advice) {
 			t.Errorf("%v: %s", errno, text)

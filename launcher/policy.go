@@ -53,6 +53,7 @@ type policy struct {
 	killDelay time.Duration
 	insist    time.Duration // 0: insist
 	recover   bool          // ranks that fail do not end the job
+	deaths    *deaths       // of all runs of the job; nil: recover is not set, or this is the policy of an agent
 	step      bool          // the ranks are of a Slurm step, which ends with SIGKILL when one of its hosts is lost
 	agentOn   string        // the host, if this is the policy of an agent
 
@@ -114,13 +115,21 @@ func (p *policy) exited(now time.Time, e rankEnd) action {
 	}
 	if p.recover {
 		cause, code := e.failure()
-		if p.code = cmp.Or(p.code, code); e.Err != nil {
+		if p.deaths.died(e.Exit, code); e.Err != nil {
 			return action{gone: e.Rank + 1} // its host is lost, which was said
 		}
-		return action{gone: e.Rank + 1, say: []string{cause + "; the job goes on without it"}}
+		return action{gone: e.Rank + 1, say: []string{cause + p.deaths.goesOn("it")}}
 	}
 	p.blame(e)
 	return p.fail(now)
+}
+
+// result is the exit code of the job.
+func (p *policy) result() int {
+	if p.phase == working && p.deaths != nil {
+		return cmp.Or(p.code, p.deaths.code())
+	}
+	return p.code
 }
 
 // gives reports whether the cause gives way to any end that is no consequence.
@@ -178,13 +187,19 @@ func (p *policy) another(by procs.Exit, text string, weak bool) action {
 }
 
 // gist is a text without the name of a collective call that package mpi has put in front: ranks that make different
-// calls hear in the same words that these do not go together.
+// calls hear in the same words that these do not go together. It has no number of the rank from which they have heard.
 func gist(text string) string {
 	rest, ours := strings.CutPrefix(text, "mpi: ")
-	if op, what, found := strings.Cut(rest, ": "); ours && found && !strings.Contains(op, " ") {
-		return what
+	op, what, found := strings.Cut(rest, ": ")
+	if !ours || !found || strings.Contains(op, " ") && !strings.Contains(op, " on ") {
+		return text
 	}
-	return text
+	if from, said, found := strings.Cut(what, ": "); found {
+		if number, ok := strings.CutPrefix(from, "rank "); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+			return said
+		}
+	}
+	return what
 }
 
 // ofRank is a text of a rank with the place where the rank runs.
@@ -264,8 +279,10 @@ func (p *policy) cannotStart(err error, code int) action {
 func (p *policy) hostLost(now time.Time, err error) action {
 	first := p.phase == working
 	if first && p.recover {
-		p.code = cmp.Or(p.code, 1)
-		return action{say: []string{err.Error() + "; the job goes on without its ranks"}}
+		if !p.deaths.hostLost(err.Error()) { // ranks of another run were there too
+			return action{}
+		}
+		return action{say: []string{err.Error() + p.deaths.goesOn("its ranks")}}
 	}
 	if !first && (p.phase != findingCause || !p.agent && (!p.soft || p.host)) {
 		return action{}

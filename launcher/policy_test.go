@@ -122,7 +122,7 @@ func TestPolicy(t *testing.T) {
 		{"timeout after a failure", []step{{0, exit(0, 3)}, {10, timeout}}, 3,
 			gone + "rank 0 (pid 100 on host h) exited with code 3; the job is stopped"},
 		{"recover, and ranks fail", []step{{0, func(p *policy, now time.Time) action {
-			p.recover = true
+			p.recover, p.deaths = true, &deaths{}
 			return exit(2, 3)(p, now)
 		}}, {5, unfinished(1)}, {10, killed(0, 9)}, {20, exit(3, 0)}}, 3,
 			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
@@ -130,7 +130,7 @@ func TestPolicy(t *testing.T) {
 				"the job goes on without it|" +
 				"10 say rank 0 (pid 100 on host h) was killed by signal 9 (killed); the job goes on without it"},
 		{"recover, and one calls Abort", []step{{0, func(p *policy, now time.Time) action {
-			p.recover = true
+			p.recover, p.deaths = true, &deaths{}
 			return exit(2, 3)(p, now)
 		}}, {5, abort(1, 7, "")}, {6, exit(0, 9)}}, 7,
 			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
@@ -143,6 +143,10 @@ func TestPolicy(t *testing.T) {
 			{3, abort(2, 1, "mpi: Barrier: they differ")}, {4, abort(3, 1, "mpi: Recv from rank 0: they differ")},
 			{5, abort(4, 1, "mpi: Bcast: no memory")}}, 1, "4 rank 3 on h: mpi: Recv from rank 0: they differ|" +
 			"5 rank 4 on h: mpi: Bcast: no memory|250 terminated|500 killed|end rank 1 on h: mpi: Bcast: they differ"},
+		{"one error of a call that one rank has made", []step{{0, abort(1, 1, "mpi: Replace on world: no host is left")},
+			{3, abort(2, 1, "mpi: Replace on world.dup: rank 1: no host is left")},
+			{4, abort(3, 1, "mpi: Replace on world: rank 1: no memory")}}, 1, "4 rank 3 on h: mpi: Replace on world: rank 1: " +
+			"no memory|250 terminated|500 killed|end rank 1 on h: mpi: Replace on world: no host is left"},
 		{"a consequence before the exit", []step{{0, follow(1)}, {5, after(1, 1)}, {700, exit(2, 3)}}, 3,
 			"950 terminated|1200 killed|end say rank 2 (pid 102 on host h) exited with code 3; the job is stopped"},
 		{"a consequence before the end without Finalize", []step{{0, follow(1)}, {1, follow(0)}, {2, after(0, 1)},
@@ -179,11 +183,11 @@ func TestPolicy(t *testing.T) {
 		{"a rank of a Slurm step that is killed", []step{{0, inStep}, {1, killed(1, 9)}, {300, lost}}, 137,
 			"252 terminated|502 killed|end say rank 1 (pid 101 on host h) was killed by signal 9 (killed); the job is stopped"},
 		{"recover, and one exits after another's end", []step{{0, func(p *policy, now time.Time) action {
-			p.recover = true
+			p.recover, p.deaths = true, &deaths{}
 			return after(2, 3)(p, now)
 		}}}, 3, "0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it"},
 		{"recover, and one decides to end", []step{{0, func(p *policy, now time.Time) action {
-			p.recover = true
+			p.recover, p.deaths = true, &deaths{}
 			return exit(2, 3)(p, now)
 		}}, {5, follow(1)}, {6, after(0, 9)}}, 1,
 			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
@@ -214,8 +218,8 @@ func TestPolicy(t *testing.T) {
 			note(ms, p.tick(now))
 		}
 		note("end", p.last())
-		if got := strings.Join(done, "|"); got != c.want || p.code != c.code {
-			t.Errorf("%s: code %d, want %d\n got %s\nwant %s", c.name, p.code, c.code, got, c.want)
+		if got := strings.Join(done, "|"); got != c.want || p.result() != c.code {
+			t.Errorf("%s: code %d, want %d\n got %s\nwant %s", c.name, p.result(), c.code, got, c.want)
 		}
 	}
 }

@@ -188,6 +188,10 @@ func (j *Job) newRun(plan *Plan) *run {
 		r.endings = make(endings, plan.World)
 	}
 	r.policy = policy{killDelay: j.KillDelay, insist: j.Insist, recover: j.Recover, step: plan.Slurm}
+	if j.Recover {
+		r.spawns.deaths.most = j.Respawn
+		r.policy.deaths = &r.spawns.deaths
+	}
 	if r.policy.killDelay <= 0 {
 		r.policy.killDelay = DefaultKillDelay
 	}
@@ -554,7 +558,7 @@ func (r *run) hostOf(rank int) string {
 
 // nameOf is what the user reads of a rank.
 func (r *run) nameOf(rank int) string {
-	return procs.Exit{Rank: rank, Spawn: r.job.Spawn}.Name()
+	return r.job.titled(procs.Exit{Rank: rank}).Name()
 }
 
 // giveUp leaves behind what does not end although it was killed.

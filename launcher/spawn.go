@@ -33,12 +33,14 @@ type spawns struct {
 	phase  phase         // that they have been told of
 	again  atomic.Int32  // ranks started in the places of others, of all runs; in the first one
 	count  *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
-	roster               // in the first one
+	deaths deaths        // in the first one
+	roster               // likewise
 }
 
 // spawned is a job that a rank of outer has had started. What is not said to be otherwise belongs to its supervisor.
 type spawned struct {
 	outer  *run
+	origin *run        // in which the ranks were first that start again; nil: no rank does; never changes
 	number int         // from 1 on; never changes
 	rank   int         // of outer, which has asked; never changes
 	takes  []worldRank // that its ranks have from now on; nil: they take no places; never changes
@@ -51,6 +53,7 @@ type spawned struct {
 	failed bool        // to start: nothing is said of its ranks
 	ending bool        // the run further up has said that the job ends
 	late   *time.Timer // when the ranks should have come to the next of them; nil: there is no such time
+	slow   *time.Timer // when it is said that they have not; nil: it is not
 	told   chan struct{}
 }
 
@@ -80,6 +83,9 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 		if err != nil {
 			told(err)
 			return
+		}
+		if r.startAgain(j, q) {
+			s.origin = r.origin()
 		}
 		r.spawns.all = append(r.spawns.all, s)
 		go s.live(j)
@@ -140,7 +146,7 @@ func (r *run) spawnedJob(s *spawned) (*Job, error) {
 		Before: r.job.Before + before + r.spawns.ranks()/len(hosts)}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
-	folder := "spawn." + strconv.Itoa(number) // in each one in which files are named by ranks
+	folder := folderOf(number)
 	if j.OutputDir != "" {
 		j.OutputDir = filepath.Join(j.OutputDir, folder)
 	}
@@ -153,6 +159,9 @@ func (r *run) spawnedJob(s *spawned) (*Job, error) {
 	}
 	return j, nil
 }
+
+// folderOf is the folder of a spawned job in each folder in which files are named by ranks.
+func folderOf(number int) string { return "spawn." + strconv.Itoa(number) }
 
 // live is the life of a spawned job. It has a goroutine of its own, which becomes its supervisor.
 func (s *spawned) live(j *Job) {
@@ -180,6 +189,9 @@ func (s *spawned) supervise(j *Job) int {
 	r.spawned, r.spawns.count = s, s.outer.spawns.count
 	if s.takes == nil {
 		r.enroll()
+	}
+	if j.Recover {
+		r.policy.deaths = &r.first().spawns.deaths
 	}
 	if s.run = r; !s.begin() {
 		return 0
@@ -292,6 +304,9 @@ func (s *spawned) tell(r *run, f func(r *run)) {
 
 // joined says to the rank that has asked that the ranks have left a barrier of the start. So many are to come.
 func (s *spawned) joined(left int) {
+	if s.joins > 0 && left == 0 {
+		s.haveMet() // before the ranks hear of it, and say more
+	}
 	for ; s.joins > left; s.joins-- { // one may be told of after the next
 		s.answer(nil)
 	}
@@ -300,12 +315,36 @@ func (s *spawned) joined(left int) {
 
 // limit begins the time that the ranks have for the next barrier of the start.
 func (s *spawned) limit() {
-	if s.late != nil {
-		s.late.Stop()
+	for _, t := range []*time.Timer{s.late, s.slow} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 	if at := s.joins; at > 0 && s.want.Limit > 0 {
 		s.late = time.AfterFunc(s.want.Limit, func() { s.run.post(func() { s.run.do(s.isLate(at)) }) })
 	}
+	if at := s.joins; at > 0 && (s.want.Limit == 0 || s.want.Limit > slowStart) {
+		s.slow = time.AfterFunc(slowStart, func() { s.run.post(func() { s.isSlow(at) }) })
+	}
+}
+
+// slowStart is after what time the user hears that processes have not come to a barrier of the start. Tests set it.
+var slowStart = 10 * time.Second
+
+// isSlow says that ranks have not come to a barrier of the start for some time. It and others were to come then.
+func (s *spawned) isSlow(joins int) {
+	if s.joins != joins || s.failed || s.ending {
+		return
+	}
+	what, until := "Spawn", ""
+	if s.run.job.Again != nil {
+		what = "Replace"
+	}
+	if s.want.Limit > 0 {
+		until = fmt.Sprintf(" (given up after %v, GORUN_TIMEOUT)", s.want.Limit)
+	}
+	s.run.say("%s waits: for %v not all of the %d %s of %s have %s%s", what, slowStart, s.want.Ranks,
+		plural(s.want.Ranks, "process"), s.run.job.Apps[0].Name, s.start(), until)
 }
 
 // reply is the last answer to the rank that has asked, if it has not had that.
@@ -318,6 +357,9 @@ func (s *spawned) reply(err error) {
 	s.answer(err)
 }
 
+// startsPrograms ends the error of a start that has failed.
+const startsPrograms = "Spawn starts programs that call mpi.Main or mpi.Init"
+
 // start is what the ranks do until the next barrier of the start.
 func (s *spawned) start() string {
 	if s.joins < s.want.Joins() {
@@ -329,6 +371,7 @@ func (s *spawned) start() string {
 // fail gives the start up: the rank that has asked hears why, and all processes are killed.
 func (s *spawned) fail(err error) action {
 	s.failed = true
+	s.sayFailed(err)
 	s.reply(err)
 	s.run.policy.phase = killing
 	return action{signal: syscall.SIGKILL}
@@ -339,19 +382,18 @@ func (s *spawned) isLate(joins int) action {
 	if s.joins != joins {
 		return action{}
 	}
-	return s.fail(fmt.Errorf("not all of the %d processes have %s within %v (GORUN_TIMEOUT)", s.want.Ranks, s.start(),
-		s.want.Limit))
+	return s.fail(fmt.Errorf("not all of the %d %s have %s within %v (GORUN_TIMEOUT); %s", s.want.Ranks,
+		plural(s.want.Ranks, "process"), s.start(), s.want.Limit, startsPrograms))
 }
 
 // exited is of judge, as the methods that follow.
 func (s *spawned) exited(now time.Time, e rankEnd) action {
-	e.Spawn = s.number
+	e.Exit = s.run.job.titled(e.Exit)
 	switch {
 	case s.failed:
 		return action{}
 	case s.joins > 0:
-		return s.fail(fmt.Errorf("%s before all %d had %s; Spawn starts programs that call mpi.Main or mpi.Init", e.Exit,
-			s.want.Ranks, s.start()))
+		return s.fail(fmt.Errorf("%s before all %d had %s; %s", e.Exit, s.want.Ranks, s.start(), startsPrograms))
 	case s.run.job.Recover:
 		return s.run.policy.exited(now, e)
 	}
@@ -360,7 +402,7 @@ func (s *spawned) exited(now time.Time, e rankEnd) action {
 }
 
 func (s *spawned) aborted(_ time.Time, a abortCall) action {
-	a.by.Spawn = s.number
+	a.by = s.run.job.titled(a.by)
 	switch {
 	case s.failed:
 		return action{}

@@ -21,13 +21,13 @@ type started struct {
 
 // startError is a rank that could not be started.
 type startError struct {
-	rank int
+	name string // of the rank
 	path string
 	err  error
 }
 
 func (e *startError) Error() string {
-	text := fmt.Sprintf("rank %d cannot be started: %s: %v", e.rank, e.path, e.err)
+	text := fmt.Sprintf("%s cannot be started: %s: %v", e.name, e.path, e.err)
 	switch {
 	case errors.Is(e.err, syscall.EMFILE), errors.Is(e.err, syscall.ENFILE):
 		text += "; this host has no file descriptors for so many ranks: raise ulimit -n, or start fewer"
@@ -38,11 +38,11 @@ func (e *startError) Error() string {
 }
 func (e *startError) Unwrap() error { return e.err }
 
-func wrapStart(s *procs.Spec, err error) error {
+func (j *Job) wrapStart(s *procs.Spec, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &startError{s.Rank, s.Path, err}
+	return &startError{j.titled(procs.Exit{Rank: s.Rank}).Name(), s.Path, err}
 }
 
 func startCode(err error) int {
@@ -143,7 +143,7 @@ func (r *run) openInputs(null *os.File) ([]*os.File, error) {
 func (r *run) startRank(s *procs.Spec, stdin *os.File) error {
 	near, far, err := procs.ControlPair()
 	if err != nil {
-		return wrapStart(s, err)
+		return r.job.wrapStart(s, err)
 	}
 	defer far.Close()
 	s.Stdin, s.Control = stdin, far
@@ -154,12 +154,12 @@ func (r *run) startRank(s *procs.Spec, stdin *os.File) error {
 	defer closeAll(own)
 	if err != nil || r.stop.Load() {
 		near.Close()
-		return wrapStart(s, err)
+		return r.job.wrapStart(s, err)
 	}
 	st.conn, st.served = near, make(chan struct{})
 	if st.pid, err = r.backend.Start(s); err != nil {
 		near.Close()
-		return wrapStart(s, err)
+		return r.job.wrapStart(s, err)
 	}
 	go func() {
 		defer close(st.served)
@@ -172,7 +172,7 @@ func (r *run) startRank(s *procs.Spec, stdin *os.File) error {
 // openOutput sets descriptors 1 and 2 of a rank and returns those that must be closed here after the start.
 func (r *run) openOutput(s *procs.Spec) (own []*os.File, err error) {
 	if r.job.OutputDir != "" {
-		if s.Stdout, s.Stderr, err = stdio.Files(r.job.OutputDir, s.Rank, r.job.MergeStderr); err != nil {
+		if s.Stdout, s.Stderr, err = stdio.Files(r.job.OutputDir, r.job.fileName(s.Rank), r.job.MergeStderr); err != nil {
 			return nil, err
 		}
 		return []*os.File{s.Stdout, s.Stderr}, nil
@@ -184,7 +184,8 @@ func (r *run) openOutput(s *procs.Spec) (own []*os.File, err error) {
 		}
 		return nil, nil
 	}
-	from := stdio.Source{Rank: s.Rank, Spawn: r.job.Spawn, Host: r.hostOf(s.Rank), Tag: r.job.TagOutput,
+	e := r.job.titled(procs.Exit{Rank: s.Rank})
+	from := stdio.Source{Rank: e.Number(), Spawn: e.Spawn, Host: r.hostOf(s.Rank), Tag: r.job.TagOutput,
 		Time: r.job.Timestamp, Ended: r.ranks[s.Rank].judged}
 	if s.Stdout, err = r.streams.AddStdout(from); err != nil {
 		return nil, err

@@ -88,6 +88,7 @@ func (r *run) remoteLost(rank int) {
 	case r.parent != nil:
 		r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid, Err: errHostLost}})
 	case r.job.Recover:
+		r.policy.deaths.died(r.job.titled(procs.Exit{Rank: rank}), 1)
 		r.announceDeath(rank)
 	}
 }
@@ -97,6 +98,7 @@ func (r *run) neverStarted(rank int) {
 	r.first().spawns.lose(r.ranks[rank].host)
 	r.rankGone(rank)
 	if r.parent == nil {
+		r.policy.deaths.died(r.job.titled(procs.Exit{Rank: rank}), 1)
 		r.announceDeath(rank)
 	}
 }

@@ -5,7 +5,7 @@
 //
 // The ranks have a strip of rows each. One of them kills itself -after the computation has begun, and another one after
 // it has gone on, as often as -deaths says. The line of output has the sum of the result, which is the same to the bit
-// whatever dies. The exit code is the first dead rank's.
+// whatever dies. The exit code is 0 as long as --respawn allows for a new rank in the place of each dead one.
 package main
 
 import (

@@ -155,10 +155,12 @@ func TestReplace(t *testing.T) {
 			t.Parallel()
 			deaths := len(strings.Split(c.dead, ","))
 			j := run(t, spec{n: c.n, role: "replace", args: []string{"once", c.dead, strconv.Itoa(c.n)}, env: c.env,
-				flags: append([]string{"--respawn", strconv.Itoa(deaths)}, c.flags...)}, 137)
+				flags: append([]string{"--respawn", strconv.Itoa(deaths)}, c.flags...)}, 0)
 			j.counts(map[string]int{`^rank \d goes on, new: true, on world\.replaced1$`: deaths,
-				`^rank \d goes on, new: false, on world\.replaced1$`: c.n - deaths,
-				`^gorun: rank \d \(.*; the job goes on without it$`:  deaths})
+				`^rank \d goes on, new: false, on world\.replaced1$`:                                                         c.n - deaths,
+				`^gorun: rank \d \(.*; the job goes on, and Replace may start it again \(--respawn: \d of \d starts left\)$`: deaths,
+				`^gorun: rank \d has been started again on \S+ \(start \d of --respawn \d\)$`:                                deaths,
+				`^gorun: all ranks that died were started again, and the job has ended well: rank \d`:                        1})
 		})
 	}
 }
@@ -195,8 +197,10 @@ func TestReplaceOfAHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, spec{n: 4, role: "replace", args: []string{"host"}, flags: []string{"--respawn", "2", "--launcher", "exec",
-		"--launch-agent", shell, "-H", "a:2,lost:2"}}, 1).counts(map[string]int{
-		`^rank [23] goes on, new: true$`: 2, `^rank [01] goes on, new: false$`: 2})
+		"--launch-agent", shell, "-H", "a:2,lost:2"}}, 0).counts(map[string]int{
+		`^rank [23] goes on, new: true$`: 2, `^rank [01] goes on, new: false$`: 2,
+		`^gorun: .*lost.*; the job goes on, and Replace may start its ranks again`:     1,
+		`^gorun: rank [23] has been started again on a \(start [12] of --respawn 2\)$`: 2})
 }
 
 // replaceNone: no rank has died.
@@ -283,9 +287,10 @@ func TestReplaceInTurns(t *testing.T) {
 				turns = "5"
 			}
 			run(t, spec{n: 3, role: "replace", args: []string{"turns", c.victims, turns},
-				flags: append([]string{"--respawn", turns}, c.flags...)}, 137).counts(map[string]int{
+				flags: append([]string{"--respawn", turns}, c.flags...)}, 0).counts(map[string]int{
 				`^rank [012] has seen the end of world\.replaced` + turns + `$`: 3,
-				`the job goes on without it$`:                                   mustAtoi(turns)})
+				`the job goes on, and Replace may start it again`:               mustAtoi(turns),
+				`has been started again on`:                                     mustAtoi(turns)})
 		})
 	}
 }
@@ -560,7 +565,7 @@ func TestDeathInReplace(t *testing.T) {
 				j := run(t, spec{n: 4, role: "replace", prog: prog,
 					args:  []string{"meanwhile", c.second, filepath.Join(dir, "now"), c.class},
 					env:   []string{"ONCE=" + dir, "GORUN_TIMEOUT=" + c.limit},
-					flags: append([]string{"--respawn", "9"}, flags...)}, 137)
+					flags: append([]string{"--respawn", "9"}, flags...)}, 0)
 				fails := 3
 				if c.second != new {
 					fails--
@@ -644,9 +649,9 @@ func TestReplaceAtRandom(t *testing.T) {
 			until := strconv.FormatInt(time.Now().Add(last).UnixMilli(), 10)
 			j := run(t, spec{n: 5, role: "replace", args: []string{"random", until},
 				env:   append(c.env, "GORUN_TIMEOUT=15s"), // of a connection to a rank that dies meanwhile
-				flags: append([]string{"--respawn", "1000"}, c.flags...)}, 137)
+				flags: append([]string{"--respawn", "1000"}, c.flags...)}, 0)
 			j.counts(map[string]int{`^rank \d has seen the end`: 5})
-			t.Log(j.find(`^rank 4 has seen .*`), j.count("goes on without it"), "deaths")
+			t.Log(j.find(`^rank 4 has seen .*`), j.count("Replace may start it again"), "deaths")
 		})
 	}
 }

@@ -57,6 +57,9 @@ func (p *Port) Number(place int) int {
 	return place
 }
 
+// Name is the name of the world, which no other one has.
+func (p *Port) Name() string { return p.name }
+
 // Encode is what the other ranks need to know of p. It is a secret of theirs.
 func (p *Port) Encode() []byte {
 	b := []byte{portVersion}

@@ -85,7 +85,7 @@ func (q *Spawn) Keep(key string, value []byte) error {
 }
 
 // ErrNoSpawn is wrapped in the error of Client.Spawn where the launcher starts no processes later.
-var ErrNoSpawn = errors.New("the launcher starts no ranks while the job runs")
+var ErrNoSpawn = errors.New("the launcher starts no more ranks")
 
 // CanSpawn returns an error that wraps ErrNoSpawn if the launcher does not start other processes.
 func (c *Client) CanSpawn() error {

@@ -24,6 +24,8 @@ type Spec struct {
 type Exit struct {
 	Rank   int
 	Spawn  int // the number of the spawned job whose rank it is; 0: the first job
+	Again  int // how often the rank has been started again; 0: this is its first process
+	Place  int // what the user calls the rank, if Again is not 0: the number of the rank whose place it has
 	Pid    int
 	Host   string
 	Code   int            // if Signal is 0
@@ -32,16 +34,28 @@ type Exit struct {
 	Err    error          // its end could not be observed
 }
 
+// Number is the rank's number for the user.
+func (e Exit) Number() int {
+	if e.Again != 0 {
+		return e.Place
+	}
+	return e.Rank
+}
+
 // Name is what the user reads of the rank.
 func (e Exit) Name() string {
 	if e.Spawn != 0 {
-		return fmt.Sprintf("rank %d of spawn %d", e.Rank, e.Spawn)
+		return fmt.Sprintf("rank %d of spawn %d", e.Number(), e.Spawn)
 	}
-	return fmt.Sprintf("rank %d", e.Rank)
+	return fmt.Sprintf("rank %d", e.Number())
 }
 
 func (e Exit) String() string {
-	rank := fmt.Sprintf("%s (pid %d on host %s)", e.Name(), e.Pid, e.Host)
+	again := ""
+	if e.Again != 0 {
+		again = "started again, "
+	}
+	rank := fmt.Sprintf("%s (%spid %d on host %s)", e.Name(), again, e.Pid, e.Host)
 	switch {
 	case e.Err != nil:
 		return fmt.Sprintf("%s was lost: %v", rank, e.Err)

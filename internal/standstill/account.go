@@ -17,26 +17,47 @@ import (
 // Names says what a rank calls the communicator of a context, and how many collective calls it has made there.
 type Names func(context uint32) (name string, calls uint32)
 
+// World is an engine of this process, of whose ranks an account may tell.
+type World struct {
+	Engine *pml.Engine
+	Names  Names
+	Name   string // all of its ranks have it; "": it is the world of Init
+	Ranks  []int  // what the launcher calls the ranks, by their numbers in the engine; nil: it has those numbers
+}
+
 // Account is what the rank of a process says of itself: it is all that this process does. dump is a folder for the
 // stacks of its goroutines; "": they are not wanted.
 //
-// The rank stands if each of its goroutines waits in a call on e for another rank of e. A goroutine that waits for a
-// spawned rank sleeps in a call on another engine: then more goroutines sleep than e knows of.
-func Account(e *pml.Engine, rank int, names Names, level waits.Level, dump string) waits.Account {
+// The rank stands if each of its goroutines waits in a call on the last one of the worlds for another rank of that. A
+// goroutine that waits for a spawned rank sleeps in a call on another engine: then more goroutines sleep than the one of
+// that world knows of. What the rank waits for in the other worlds is in the account only.
+func Account(worlds []World, rank int, level waits.Level, dump string) waits.Account {
+	last := &worlds[len(worlds)-1]
+	e := last.Engine
 	if level == waits.Glance {
 		s := e.Glance()
-		return waits.Account{Moved: s.Moved, Sent: s.Sent, Taken: s.Taken,
+		return waits.Account{Moved: s.Moved, Sent: s.Sent, Taken: s.Taken, World: last.Name,
 			Stands: s.Quiet && (s.Asleep > 0 || s.Returned)}
+	}
+	var seen []sight
+	servers := 0                               // that sleep in other worlds, where no caller does
+	for _, o := range worlds[:len(worlds)-1] { // the stacks are a moment later: what does not fit is left out
+		o.Engine.Snapshot(func(s *pml.Snapshot) {
+			if seen = append(seen, sight{s, o.Names, o.Ranks}); len(s.Sleepers) == 0 {
+				servers += s.Asleep
+			}
+		})
 	}
 	var found *pml.Snapshot
 	var all []stack
 	e.Snapshot(func(s *pml.Snapshot) { found, all = s, stacks() })
 	var a waits.Account
 	if level == waits.Full {
-		a = account(found, -1, all, names)
+		a = account(append([]sight{{found, last.Names, last.Ranks}}, seen...), -1, all)
 	}
+	a.World = last.Name
 	a.Moved, a.Sent, a.Taken = found.Moved, found.Sent, found.Taken
-	a.Stands = found.Quiet && waiting(all, found.Asleep)
+	a.Stands = found.Quiet && waiting(all, found.Asleep+servers)
 	if dump != "" {
 		a.Dump = writeDump(dump, rank)
 	}
@@ -62,20 +83,47 @@ func writeDump(folder string, rank int) string {
 	return path
 }
 
+// sight is what an engine has shown.
+type sight struct {
+	*pml.Snapshot
+	names Names
+	ranks []int // of World
+}
+
+// rank is what the launcher calls a rank, or a wildcard.
+func (s *sight) rank(number int32) int {
+	if number >= 0 && int(number) < len(s.ranks) {
+		return s.ranks[number]
+	}
+	return int(number)
+}
+
+// sleeper is one in a call on an engine.
+type sleeper struct {
+	pml.Sleeper
+	of *sight
+}
+
 // account makes an account of what callers wait for. own is the index of the goroutine of the rank; -1: all goroutines
-// of the process are the rank's.
-func account(s *pml.Snapshot, own int, all []stack, names Names) (a waits.Account) {
-	left := slices.Clone(s.Sleepers)
-	found := make([]*pml.Sleeper, len(all)) // by goroutine; others sleep in calls on other engines
+// of the process are the rank's. The stacks are of the moment of the first sight.
+func account(seen []sight, own int, all []stack) (a waits.Account) {
+	var left []sleeper
+	for i := range seen {
+		for _, by := range seen[i].Sleepers {
+			left = append(left, sleeper{by, &seen[i]})
+		}
+	}
+	found := make([]*sleeper, len(all)) // by goroutine; others sleep in calls on other engines
 	for i := range all {
 		if op, _ := all[i].call(); op == "" {
 			continue
 		}
-		if k := slices.IndexFunc(left, func(by pml.Sleeper) bool { return all[i].has(by.IDs) }); k >= 0 {
+		if k := slices.IndexFunc(left, func(by sleeper) bool { return all[i].has(by.IDs) }); k >= 0 {
 			by := left[k]
 			found[i], left = &by, slices.Delete(left, k, k+1)
 		}
 	}
+	left = slices.DeleteFunc(left, func(by sleeper) bool { return by.of != &seen[0] })
 	var main *stack
 	for i := range all {
 		g := &all[i]
@@ -92,15 +140,17 @@ func account(s *pml.Snapshot, own int, all []stack, names Names) (a waits.Accoun
 		}
 		switch {
 		case by != nil:
-			a.Calls = append(a.Calls, call(op, at, by, names))
+			a.Calls = append(a.Calls, call(op, at, by))
 		case own < 0 || i == own:
 			a.Calls = append(a.Calls, waits.Call{Op: op, At: at})
 		}
 	}
 	for i := range left {
-		a.Calls = append(a.Calls, call("", "", &left[i], names))
+		a.Calls = append(a.Calls, call("", "", &left[i]))
 	}
-	a.Unasked, a.Holds = unasked(s, names), held(s)
+	for i := range seen {
+		a.Unasked, a.Holds = append(a.Unasked, seen[i].unasked()...), append(a.Holds, seen[i].held()...)
+	}
 	if len(a.Calls) > 0 {
 		return a
 	}
@@ -126,14 +176,14 @@ func (g *stack) has(requests []string) bool {
 }
 
 // call is a call of the library, of a caller that sleeps.
-func call(op, at string, by *pml.Sleeper, names Names) waits.Call {
+func call(op, at string, by *sleeper) waits.Call {
 	c := waits.Call{Op: op, At: at, For: by.For}
 	for i := range by.Awaited {
 		w := &by.Awaited[i]
-		comm, calls := names(w.Ctx)
+		comm, calls := by.of.names(w.Ctx)
 		if rank, is := lockOf(op, w); is {
 			c.Window = w.Ctx / agree.ContextsEach
-			c.Waits = append(c.Waits, waits.Wait{Kind: waits.Lock, Peer: int(rank), Comm: comm})
+			c.Waits = append(c.Waits, waits.Wait{Kind: waits.Lock, Peer: by.of.rank(rank), Comm: comm})
 			continue
 		}
 		inCall := w.InRound || w.What == pml.AwaitsWord || w.Ctx%agree.ContextsEach != agree.CtxMessages
@@ -145,12 +195,12 @@ func call(op, at string, by *pml.Sleeper, names Names) waits.Call {
 			if comm == "" {
 				comm = "a communicator that is being made"
 			}
-			c.Waits = append(c.Waits, waits.Wait{Kind: kind, Peer: int(w.Rank), Tag: int(w.Tag), Bytes: w.Bytes,
+			c.Waits = append(c.Waits, waits.Wait{Kind: kind, Peer: by.of.rank(w.Rank), Tag: int(w.Tag), Bytes: w.Bytes,
 				Comm: comm})
 			continue
 		}
 		if w.What != pml.AwaitsMatch || c.Number == 0 {
-			c.Waits = append(c.Waits, waits.Wait{Kind: waits.Step, Peer: int(w.Rank)})
+			c.Waits = append(c.Waits, waits.Wait{Kind: waits.Step, Peer: by.of.rank(w.Rank)})
 		}
 		number, name := calls, ""
 		if w.What != pml.AwaitsWord {
@@ -177,15 +227,19 @@ func lockOf(op string, w *pml.Awaited) (rank int32, is bool) {
 }
 
 // held are the locks that a rank has.
-func held(s *pml.Snapshot) (all []waits.Hold) {
+func (s *sight) held() (all []waits.Hold) {
 	for _, h := range s.Held {
 		hold := waits.Hold{Window: h.Ctx / agree.ContextsEach}
-		for _, rank := range slices.Sorted(slices.Values(h.Ranks)) {
-			if last := len(hold.Ranks) - 1; last >= 0 && hold.Ranks[last][1] == int(rank)-1 {
+		var ids []int
+		for _, rank := range h.Ranks {
+			ids = append(ids, s.rank(rank))
+		}
+		for _, rank := range slices.Sorted(slices.Values(ids)) {
+			if last := len(hold.Ranks) - 1; last >= 0 && hold.Ranks[last][1] == rank-1 {
 				hold.Ranks[last][1]++
 				continue
 			}
-			hold.Ranks = append(hold.Ranks, [2]int{int(rank), int(rank)})
+			hold.Ranks = append(hold.Ranks, [2]int{rank, rank})
 		}
 		all = append(all, hold)
 	}
@@ -193,16 +247,17 @@ func held(s *pml.Snapshot) (all []waits.Hold) {
 }
 
 // unasked are the messages of callers that no receive has asked for, by sender and communicator.
-func unasked(s *pml.Snapshot, names Names) (all []waits.Unasked) {
+func (s *sight) unasked() (all []waits.Unasked) {
 	for _, m := range s.Unasked {
-		comm, _ := names(m.Ctx)
+		comm, _ := s.names(m.Ctx)
 		if m.Ctx%agree.ContextsEach != agree.CtxMessages || comm == "" {
 			continue
 		}
-		i := slices.IndexFunc(all, func(u waits.Unasked) bool { return u.From == int(m.Source) && u.Comm == comm })
+		from := s.rank(m.Source)
+		i := slices.IndexFunc(all, func(u waits.Unasked) bool { return u.From == from && u.Comm == comm })
 		if i < 0 {
 			i = len(all)
-			all = append(all, waits.Unasked{From: int(m.Source), Comm: comm})
+			all = append(all, waits.Unasked{From: from, Comm: comm})
 		}
 		u := &all[i]
 		if u.Count++; !slices.Contains(u.Tags, int(m.Tag)) {

@@ -102,13 +102,24 @@ func TestAccountOfTwoEngines(t *testing.T) {
 		sleeps("2", "0xc2", "8")}
 	s := &pml.Snapshot{Asleep: 1, Sleepers: []pml.Sleeper{{IDs: []string{"0xc2"}, Awaited: []pml.Awaited{
 		{What: pml.AwaitsMessage, Rank: 1, Tag: 5}}}}}
-	a := account(s, -1, all, func(uint32) (string, uint32) { return "world", 0 })
+	named := func(uint32) (string, uint32) { return "world", 0 }
+	a := account([]sight{{s, named, nil}}, -1, all)
 	if len(a.Calls) != 2 || a.Calls[0].At != "solve.go:7" || len(a.Calls[0].Waits) != 0 || a.Calls[1].At != "solve.go:8" ||
 		len(a.Calls[1].Waits) != 1 || a.Calls[1].Waits[0].Tag != 5 {
 		t.Errorf("the account is %+v", a.Calls)
 	}
+	// The other engine is that of a world of Replace, whose ranks are known.
+	replaced := &pml.Snapshot{Asleep: 1, Sleepers: []pml.Sleeper{
+		{IDs: []string{"0xc1"}, Awaited: []pml.Awaited{{What: pml.AwaitsMessage, Rank: 1, Tag: 6}}},
+		{IDs: []string{"0xc9"}, Awaited: []pml.Awaited{{What: pml.AwaitsMessage, Rank: 1, Tag: 9}}}, // it has gone on
+	}, Unasked: []pml.Unasked{{Source: 0, Tag: 3}}}
+	a = account([]sight{{s, named, nil}, {replaced, named, []int{5, 3}}}, -1, all)
+	if len(a.Calls) != 2 || len(a.Calls[0].Waits) != 1 || a.Calls[0].Waits[0].Peer != 3 || a.Calls[0].Waits[0].Tag != 6 ||
+		a.Calls[1].Waits[0].Peer != 1 || len(a.Unasked) != 1 || a.Unasked[0].From != 5 {
+		t.Errorf("with the ranks of the other engine the account is %+v", a)
+	}
 	s.Sleepers[0].IDs = nil // the runtime prints no argument that is in a register and not kept
-	if a = account(s, -1, all[:2], func(uint32) (string, uint32) { return "world", 0 }); len(a.Calls) != 1 ||
+	if a = account([]sight{{s, named, nil}}, -1, all[:2]); len(a.Calls) != 1 ||
 		len(a.Calls[0].Waits) != 1 {
 		t.Errorf("of one goroutine the account is %+v", a.Calls)
 	}

@@ -132,7 +132,7 @@ func (j *Job) table(found []*pml.Snapshot, all []stack) string {
 		r := waits.Rank{Rank: rank, Account: waits.Account{Note: "has returned"}}
 		own := slices.IndexFunc(all, func(g stack) bool { return g.id == j.goroutines[rank].Load() })
 		if own >= 0 {
-			r.Account = account(snapshot, own, all, j.names[rank])
+			r.Account = account([]sight{{snapshot, j.names[rank], nil}}, own, all)
 		}
 		ranks = append(ranks, r)
 	}

@@ -3,7 +3,6 @@ package stdio
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 )
@@ -140,9 +139,9 @@ func (s *Streams) input() *feeder {
 	return s.feeder
 }
 
-// Files makes the files of --output-dir for one rank: one file if they are merged.
-func Files(dir string, rank int, merge bool) (stdout, stderr *os.File, err error) {
-	base := filepath.Join(dir, "rank."+strconv.Itoa(rank))
+// Files makes the files of --output-dir for one rank, with names that begin so: one file if they are merged.
+func Files(dir, name string, merge bool) (stdout, stderr *os.File, err error) {
+	base := filepath.Join(dir, name)
 	stdout, err = os.Create(base + ".out")
 	if err != nil {
 		return nil, nil, err

@@ -23,6 +23,7 @@ type Account struct {
 	Moved  uint64 `json:",omitempty"` // grows with each message and each operation that completes
 	Sent   uint64 `json:",omitempty"` // messages
 	Taken  uint64 `json:",omitempty"` // messages
+	World  string `json:",omitempty"` // in which all of this is; "": the one that the launcher has started
 
 	Calls   []Call    `json:",omitempty"` // that goroutines are in
 	Holds   []Hold    `json:",omitempty"`
@@ -112,7 +113,7 @@ func (a Account) Encode() []byte {
 }
 
 func (a *Account) trim() {
-	a.Note, a.Dump = text(a.Note), text(a.Dump)
+	a.Note, a.Dump, a.World = text(a.Note), text(a.Dump), text(a.World)
 	a.Calls, a.Unasked = first(a.Calls, mostCalls), first(a.Unasked, mostCalls)
 	for i := range a.Calls {
 		c := &a.Calls[i]

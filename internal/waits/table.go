@@ -11,8 +11,9 @@ import (
 
 // Rank is a rank with its account.
 type Rank struct {
-	Rank int
-	Host string // "": all ranks are on one
+	Rank  int
+	Again bool   // the process is not the first of the rank
+	Host  string // "": all ranks are on one
 	Account
 }
 
@@ -138,7 +139,24 @@ func (g *group) who() string {
 	case g.ranks[0].Host != "":
 		on = " on " + g.ranks[0].Host
 	}
-	return Ranks(ids) + on
+	return Ranks(ids) + g.again() + on
+}
+
+// again says which of the ranks have been started again.
+func (g *group) again() string {
+	var ids []int
+	for _, r := range g.ranks {
+		if r.Again {
+			ids = append(ids, r.Rank)
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return ""
+	case len(g.ranks):
+		return " (started again)"
+	}
+	return " (" + ranges(ids) + " started again)"
 }
 
 // Ranks names ranks: "rank 3", "ranks 0-61, 63".

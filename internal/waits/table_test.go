@@ -96,7 +96,7 @@ func TestTableIsBounded(t *testing.T) {
 	for i := range 5000 {
 		a := Account{Calls: []Call{{Op: "Recv", Waits: []Wait{{Message, (i * 7) % 5000, i, int64(i), "world"}}}},
 			Unasked: []Unasked{{(i * 7) % 5000, 1, []int{-i}, "world"}}}
-		all = append(all, Rank{i, "", a})
+		all = append(all, Rank{Rank: i, Account: a})
 	}
 	if n := len(Table(all)); n > mostLines+mostHints+3 {
 		t.Errorf("%d lines", n)
@@ -114,7 +114,7 @@ func TestSearchIsBounded(t *testing.T) {
 				c.Waits = append(c.Waits, Wait{Kind: Step, Peer: rank + 1 + k})
 			}
 		}
-		all = append(all, Rank{rank, "", Account{Calls: []Call{c}}})
+		all = append(all, Rank{Rank: rank, Account: Account{Calls: []Call{c}}})
 	}
 	left := mostSteps
 	if c := circle(waitedFor(all), 0, &left); c != nil || left >= 0 {
@@ -172,11 +172,23 @@ func FuzzDecode(f *testing.F) {
 	f.Add(ranksOf([]Call{in("Allreduce", 17, 1), recv(1, 6)})[0].Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if a, err := Decode(b, 4); err == nil {
-			for _, line := range Table([]Rank{{0, "", a}, {1, "", a}}) {
+			for _, line := range Table([]Rank{{Account: a}, {Rank: 1, Account: a}}) {
 				if strings.ContainsAny(line, "\n\x1b") {
 					t.Errorf("%q", line)
 				}
 			}
 		}
 	})
+}
+
+// The table says which ranks have been started again.
+func TestTableOfRanksThatStartAgain(t *testing.T) {
+	rank := func(n int, again bool, note string) Rank {
+		return Rank{Rank: n, Again: again, Account: Account{Note: note}}
+	}
+	got := Table([]Rank{rank(0, false, "a"), rank(1, true, "a"), rank(2, true, "a"), rank(3, true, "b"), rank(4, false, "c")})
+	want := []string{"ranks 0-2 (1, 2 started again): a", "rank 3 (started again): b", "rank 4: c"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
