@@ -190,7 +190,7 @@ var forTests = []string{
 const testGraph = `
 	mpi                           : mpi, accel, accel/acceltest, internal/background, transport/shm, transport/tcp,
 	                                transport/verbs, transport/ucx, transport/multi,
-	                                transport/faulty, transport/looptag, internal/wire
+	                                transport/faulty, transport/looptag, internal/wire, checkpoint
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	internal/coll                 : internal/join
