@@ -245,8 +245,10 @@ soak-stall: $(GOTESTSUM)  ## of soak: random programs, which gorun --stall must 
 	GORUN_TEST_SOAK=$(SOAK) $(subst pkgname,standard-verbose,$(GOTEST)) -timeout 240h -tags verbs \
 		-run 'RandomProgramsDoNotStand$$' ./internal/e2e
 
-soak-recovery: $(GOTESTSUM)  ## of soak: jobs of which a rank dies each 5 s, over shared memory and then over TCP
-	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -run '^TestDeathsOneByOne$$' ./internal/e2e
+soak-recovery: $(GOTESTSUM)  ## of soak: for SOAK a death each 5 s; then 2,000 random programs with deaths, and one at each step
+	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -run '^TestDeaths(OneByOne|Replaced)$$' ./internal/e2e
+	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -run '^TestRandomDeathsOfProcesses$$' .
+	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 240h -v -run '^TestDeath(AtSteps|OfAHostAtSteps)' ./internal/e2e
 
 bench:           ## Go's micro-benchmarks, beside the code they measure
 	$(GO) test -run '^$$' -bench . -benchmem ./...

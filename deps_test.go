@@ -170,7 +170,8 @@ const kits = `
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
 	accel/acceltest               : accel
 	internal/testkit/truth        : mpi, collectives
-	internal/testkit/deaths       : mpi, internal/join, transport, transport/faulty
+	internal/testkit/deaths       : mpi, internal/join, internal/testkit/proc, internal/wire, transport,
+	                                transport/faulty, {golang.org/x/sys}
 	internal/e2e                  : mpi, launcher, internal/testkit/truth, internal/testkit/proc, internal/pmi,
 	                                {golang.org/x/sys}
 	internal/e2e/*                : mpi, internal/testkit/proc, {golang.org/x/sys}
@@ -189,7 +190,7 @@ var forTests = []string{
 const testGraph = `
 	mpi                           : mpi, accel, accel/acceltest, internal/background, transport/shm, transport/tcp,
 	                                transport/verbs, transport/ucx, transport/multi,
-	                                transport/faulty, transport/looptag, internal/wire
+	                                transport/faulty, transport/looptag, internal/wire, checkpoint
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	internal/coll                 : internal/join

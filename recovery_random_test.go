@@ -41,7 +41,7 @@ const (
 	mostGroups = 6
 )
 
-// mortals is a program, and what its ranks have said.
+// mortals is a program.
 type mortals struct {
 	seed    uint64
 	ranks   int
@@ -52,15 +52,78 @@ type mortals struct {
 	fates   map[int]fate   // by rank: those that die
 	devices []*mortal      // by rank
 	linked  sync.WaitGroup // all ranks are; none revokes the world before
-	dying   []atomic.Bool
-	doing   []atomic.Pointer[string]
-
-	mu      sync.Mutex // guards what follows
-	entered map[string]map[int]bool
-	given   map[string]map[int]uint32 // to agreements
-	said    map[string]map[int]any    // what is to be alike
-	revoked map[string]bool           // communicators on which a rank has called Revoke
+	book    *book
 }
+
+// ledger is what the ranks of a program tell each other by another way than messages, so that each knows which results
+// its calls may have.
+type ledger interface {
+	does(rank int, what string)
+	dies(rank int) // it is dying: it says so before another rank can see it
+	dying(rank int) bool
+	enters(rank int, key string)
+	entered(rank int, key string) bool
+	gives(rank int, key string, flags uint32) // to an agreement
+	says(rank int, key, what string)          // what is to be alike
+	revokes(key string)                       // before Revoke on that communicator
+	revoked(key string) bool
+}
+
+// book is a ledger in memory. Ranks that are processes have another rank's number when they take its place: there, the
+// author of what is given and said is a process.
+type book struct {
+	mu     sync.Mutex
+	doing  map[int]string
+	dead   map[int]bool // ranks that are dying
+	begun  map[string]map[int]bool
+	given  map[string]map[int]uint32 // by author
+	said   map[string]map[int]string // by author
+	broken map[string]bool           // communicators on which a rank has called Revoke
+}
+
+func newBook() *book {
+	return &book{doing: map[int]string{}, dead: map[int]bool{}, begun: map[string]map[int]bool{},
+		given: map[string]map[int]uint32{}, said: map[string]map[int]string{}, broken: map[string]bool{}}
+}
+
+// locked calls f when no other goroutine reads or writes the book.
+func locked[T any](b *book, f func() T) T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return f()
+}
+
+// write adds to what ranks, or authors, have told.
+func write[K comparable, T any](b *book, all map[K]T, key K, value T) {
+	b.mu.Lock()
+	all[key] = value
+	b.mu.Unlock()
+}
+
+// writeBy adds to what ranks, or authors, have told of a key.
+func writeBy[T any](b *book, all map[string]map[int]T, key string, by int, value T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if all[key] == nil {
+		all[key] = map[int]T{}
+	}
+	all[key][by] = value
+}
+
+func (b *book) does(rank int, what string) { write(b, b.doing, rank, what) }
+func (b *book) dies(rank int)              { write(b, b.dead, rank, true) }
+func (b *book) dying(rank int) bool        { return locked(b, func() bool { return b.dead[rank] }) }
+
+func (b *book) enters(rank int, key string) { writeBy(b, b.begun, key, rank, true) }
+func (b *book) entered(rank int, key string) bool {
+	return locked(b, func() bool { return b.begun[key][rank] })
+}
+
+func (b *book) gives(author int, key string, flags uint32) { writeBy(b, b.given, key, author, flags) }
+func (b *book) says(author int, key, what string)          { writeBy(b, b.said, key, author, what) }
+
+func (b *book) revokes(key string)      { write(b, b.broken, key, true) }
+func (b *book) revoked(key string) bool { return locked(b, func() bool { return b.broken[key] }) }
 
 // fate is when a rank dies: in a turn, before its call if packets is below 0, or else behind so many packets.
 type fate struct{ turn, packets int }
@@ -68,8 +131,7 @@ type fate struct{ turn, packets int }
 // newMortals is a program of n ranks of which none dies.
 func newMortals(seed uint64, beneath string, n int) *mortals {
 	p := &mortals{seed: seed, ranks: n, beneath: beneath, fates: map[int]fate{}, devices: make([]*mortal, n),
-		dying: make([]atomic.Bool, n), doing: make([]atomic.Pointer[string], n), entered: map[string]map[int]bool{},
-		given: map[string]map[int]uint32{}, said: map[string]map[int]any{}, revoked: map[string]bool{}}
+		book: newBook()}
 	p.linked.Add(n)
 	return p
 }
@@ -103,8 +165,8 @@ func (p *mortals) String() string {
 	fmt.Fprintf(&s, "GORUN_TEST_SEED=%d over %s: %d ranks, of which these die: %+v; %q, %d numbers, %v", p.seed, p.beneath,
 		p.ranks, p.fates, p.env, p.numbers, p.plan)
 	for rank := range p.ranks {
-		if what := p.doing[rank].Load(); what != nil {
-			fmt.Fprintf(&s, "\nrank %d, dying %v: %s", rank, p.dying[rank].Load(), *what)
+		if what := locked(p.book, func() string { return p.book.doing[rank] }); what != "" {
+			fmt.Fprintf(&s, "\nrank %d, dying %v: %s", rank, p.book.dying(rank), what)
 		}
 	}
 	return s.String()
@@ -119,7 +181,9 @@ func (p *mortals) option(beneath mpi.Option) mpi.Option {
 			if p.plan.String() != "{}" {
 				d = faulty.Wrap(d, int64(p.seed)*1000+int64(rank), p.plan)
 			}
-			p.devices[rank] = newMortal(d)
+			left := &atomic.Int64{}
+			left.Store(math.MaxInt64)
+			p.devices[rank] = newMortal(d, left)
 			return p.devices[rank]
 		})(o)
 	}
@@ -129,13 +193,12 @@ func (p *mortals) option(beneath mpi.Option) mpi.Option {
 type mortal struct {
 	transport.Device
 	facts transport.Facts
-	left  atomic.Int64 // packets
-	dies  func()       // is called under the engine's lock
+	left  *atomic.Int64 // packets
+	dies  func()        // is called under the engine's lock
 }
 
-func newMortal(d transport.Device) *mortal {
-	m := &mortal{Device: d, facts: *d.Facts()}
-	m.left.Store(math.MaxInt64)
+func newMortal(d transport.Device, left *atomic.Int64) *mortal {
+	m := &mortal{Device: d, facts: *d.Facts(), left: left}
 	m.facts.ConnectNow = nil // every link is made by Connect
 	if m.facts.Tagged != nil {
 		m.facts.Tagged = mortalTagged{m.facts.Tagged, m}
@@ -191,52 +254,44 @@ func (t mortalTagged) Send(peer int32, m transport.Match, buf transport.Mem, syn
 	return t.Tagged.Send(peer, m, buf, sync, cookie)
 }
 
-// note adds to what ranks have said of something.
-func note[T any](p *mortals, all map[string]map[int]T, key string, rank int, value T) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if all[key] == nil {
-		all[key] = map[int]T{}
-	}
-	all[key][rank] = value
+// agreement is what a rank has got from Agree, as it says it.
+func agreement(flags uint32, failed bool) string {
+	return fmt.Sprintf("agreed on %#x, deaths: %v", flags, failed)
 }
 
-// agreement is what a rank has got from Agree.
-type agreement struct {
-	flags  uint32
-	failed bool
-}
-
-// verdict compares what the ranks have got that live on.
-func (p *mortals) verdict() (wrong error) {
-	for key, by := range p.said {
-		var first any
-		for rank, v := range by {
+// verdict compares what the authors have told that live on.
+func (b *book) verdict(mortal func(author int) bool) (wrong error) {
+	for key, by := range b.said {
+		first := ""
+		for author, v := range by {
 			switch {
-			case p.mortal(rank):
-			case first == nil:
+			case mortal(author):
+			case first == "":
 				first = v
 			case first != v:
 				wrong = errors.Join(wrong, fmt.Errorf("%s: by rank: %v", key, by))
 			}
 		}
-		if a, is := first.(agreement); is && !p.possible(key, a.flags) {
-			wrong = errors.Join(wrong, fmt.Errorf("%s: the flags are %#x, and the ranks gave %#x", key, a.flags, p.given[key]))
+		var flags uint32
+		if n, _ := fmt.Sscanf(first, "agreed on %v,", &flags); n == 1 && !b.possible(mortal, key, flags) {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: the flags are %#x, and the ranks gave %#x", key, flags,
+				b.given[key]))
 		}
 	}
 	return wrong
 }
 
+// mortal reports whether a rank is to die.
 func (p *mortals) mortal(rank int) bool {
 	_, dies := p.fates[rank]
 	return dies
 }
 
-// possible reports whether flags are the bits that all ranks have given which live on, and perhaps others.
-func (p *mortals) possible(key string, flags uint32) bool {
+// possible reports whether flags are the bits that all have given who live on, and perhaps others.
+func (b *book) possible(mortal func(author int) bool, key string, flags uint32) bool {
 	all, ways := ^uint32(0), []uint32{^uint32(0)}
-	for rank, f := range p.given[key] {
-		if !p.mortal(rank) {
+	for author, f := range b.given[key] {
+		if !mortal(author) {
 			all &= f
 			continue
 		}
@@ -260,28 +315,46 @@ type circle struct {
 // mortalRank is a rank of a program.
 type mortalRank struct {
 	*mortals
+	ledger ledger
 	w      *mpi.Comm
+	base   *mpi.Group // of the numbers in the world
 	me     int
-	die    func()     // does not return
-	own    *rand.Rand // dice of this rank alone
-	dice   *rand.Rand // of all, for this turn
+	die    func()        // does not return
+	left   *atomic.Int64 // packets until it dies
+	own    *rand.Rand    // dice of this rank alone
+	dice   *rand.Rand    // of all, for this turn
 	turn   int
+	what   string    // it does
 	groups []*circle // the first has all ranks that live
+	again  *again    // how dead ranks are replaced; nil: they are not
+}
+
+// again has new ranks take the places of dead ones, and go on from a checkpoint.
+type again struct {
+	replace func(x *circle) *circle // does not fail
+	save    func(x *circle)
 }
 
 // rank begins a program at a rank.
 func (p *mortals) rank(w *mpi.Comm, die func()) *mortalRank {
-	r := &mortalRank{mortals: p, w: w, me: w.Rank(), die: die, own: rand.New(rand.NewPCG(p.seed, 1+uint64(w.Rank())))}
+	d := p.devices[w.Rank()]
+	d.dies = func() {
+		p.book.dies(w.Rank())
+		go mpi.FailEngine(w)
+	}
+	r := p.rankBy(p.book, w, die, d.left)
+	p.linked.Done()
+	p.linked.Wait()
+	return r
+}
+
+func (p *mortals) rankBy(l ledger, w *mpi.Comm, die func(), left *atomic.Int64) *mortalRank {
+	r := &mortalRank{mortals: p, ledger: l, w: w, base: w.Group(), me: w.Rank(), die: die, left: left,
+		own: rand.New(rand.NewPCG(p.seed, 1+uint64(w.Rank())))}
 	if p.numbers > 0 {
 		mpi.FewNumbers(w, p.numbers)
 	}
 	r.groups = []*circle{{comm: w, key: "world", members: r.inWorld(w.Group())}}
-	p.devices[r.me].dies = func() {
-		p.dying[r.me].Store(true) // before another rank can see it
-		go mpi.FailEngine(w)
-	}
-	p.linked.Done()
-	p.linked.Wait()
 	return r
 }
 
@@ -292,44 +365,49 @@ func (r *mortalRank) begins(turn int) {
 		if f.packets < 0 {
 			r.perish()
 		}
-		r.devices[r.me].left.Store(int64(f.packets))
+		r.left.Store(int64(f.packets))
 	}
 }
 
 func (p *mortals) run(w *mpi.Comm, die func()) {
 	r := p.rank(w, die)
-	for turn := range turns {
+	r.play(0)
+	r.finish()
+}
+
+// play makes the turns from one on.
+func (r *mortalRank) play(turn int) {
+	for ; turn < turns; turn++ {
 		if r.begins(turn); turn%round == round-1 {
 			r.goOn()
 		} else {
 			r.move()
 		}
 	}
-	r.finish()
 }
 
 // perish ends this rank.
 func (r *mortalRank) perish() {
-	r.dying[r.me].Store(true)
+	r.ledger.dies(r.me)
 	r.die()
 }
 
 // alive ends the call that the rank was in when it died.
 func (r *mortalRank) alive() {
-	if r.dying[r.me].Load() {
+	if r.ledger.dying(r.me) {
 		r.perish()
 	}
 }
 
 // does says what this rank is about to do.
 func (r *mortalRank) does(x *circle, format string, args ...any) {
-	what := fmt.Sprintf("turn %d, on %s: ", r.turn, x.key) + fmt.Sprintf(format, args...)
-	r.doing[r.me].Store(&what)
+	r.what = fmt.Sprintf("turn %d, on %s: ", r.turn, x.key) + fmt.Sprintf(format, args...)
+	r.ledger.does(r.me, r.what)
 }
 
 func (r *mortalRank) check(right bool, format string, args ...any) {
 	if r.alive(); !right {
-		panic(fmt.Errorf("%s: %s", *r.doing[r.me].Load(), fmt.Sprintf(format, args...)))
+		panic(fmt.Errorf("%s: %s", r.what, fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -340,10 +418,7 @@ func (r *mortalRank) judge(x *circle, err error, needs ...int) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, mpi.ErrRevoked):
-		r.mu.Lock()
-		revoked := r.revoked[x.key]
-		r.mu.Unlock()
-		r.check(revoked, "no rank has revoked it: %v", err)
+		r.check(r.ledger.revoked(x.key), "no rank has revoked it: %v", err)
 		r.heard(x)
 	case errors.Is(err, mpi.ErrPeerFailed):
 		r.check(r.anyDies(needs), "none of ranks %v is dying: %v", needs, err)
@@ -366,20 +441,17 @@ func (r *mortalRank) heard(x *circle) {
 func (r *mortalRank) well(err error) { r.check(err == nil, "%v", err) }
 
 func (r *mortalRank) anyDies(ranks []int) bool {
-	return slices.ContainsFunc(ranks, func(rank int) bool { return rank != r.me && r.dying[rank].Load() })
+	return slices.ContainsFunc(ranks, func(rank int) bool { return rank != r.me && r.ledger.dying(rank) })
 }
 
 // enters says that this rank begins what has a key.
-func (r *mortalRank) enters(key string) { note(r.mortals, r.entered, key, r.me, true) }
+func (r *mortalRank) enters(key string) { r.ledger.enters(r.me, key) }
 
 // allIn checks that all members of x have begun it, or with orDie else are dying.
 func (r *mortalRank) allIn(x *circle, key string, orDie bool) {
 	for _, rank := range x.members {
-		dying := r.dying[rank].Load()
-		r.mu.Lock()
-		in := r.entered[key][rank]
-		r.mu.Unlock()
-		r.check(in || orDie && dying, "it is over, and rank %d has not begun it", rank)
+		dying := r.ledger.dying(rank)
+		r.check(r.ledger.entered(rank, key) || orDie && dying, "it is over, and rank %d has not begun it", rank)
 	}
 }
 
@@ -387,9 +459,7 @@ func (r *mortalRank) revoke(x *circle) {
 	if x.broken {
 		return
 	}
-	r.mu.Lock()
-	r.revoked[x.key] = true
-	r.mu.Unlock()
+	r.ledger.revokes(x.key)
 	r.heard(x)
 }
 
@@ -411,7 +481,7 @@ func (r *mortalRank) inWorld(g *mpi.Group) []int {
 	for i := range all {
 		all[i] = i
 	}
-	all, err := g.Translate(all, r.w.Group())
+	all, err := g.Translate(all, r.base)
 	if err != nil {
 		panic(err)
 	}
@@ -696,13 +766,13 @@ func (r *mortalRank) create(x *circle) {
 // makes makes a call that makes something of x at all members that live on, or at none.
 func (r *mortalRank) makes(x *circle, key string, call func() error) bool {
 	if r.does(x, "%s", key); x.broken {
-		note(r.mortals, r.said, key, r.me, any(false))
+		r.ledger.says(r.me, key, "false")
 		r.refused(x)
 		return false
 	}
 	r.enters(key)
 	ok := r.judge(x, call(), x.members...)
-	note(r.mortals, r.said, key, r.me, any(ok))
+	r.ledger.says(r.me, key, fmt.Sprint(ok))
 	if !ok {
 		r.revoke(x)
 		return false
@@ -764,9 +834,7 @@ func (r *mortalRank) window(x *circle) {
 		}
 	}
 	if r.does(y, "Free"); r.anyDies(y.members) {
-		r.mu.Lock()
-		r.revoked[y.key] = true
-		r.mu.Unlock()
+		r.ledger.revokes(y.key)
 	}
 	r.judge(y, win.Free(), y.members...)
 }
@@ -811,7 +879,7 @@ func (r *mortalRank) agree(x *circle, flags uint32) (uint32, bool) {
 	key := fmt.Sprintf("turn %d, an agreement on %s", r.turn, x.key)
 	r.does(x, "Agree with %#x", flags)
 	r.failures(x)
-	note(r.mortals, r.given, key, r.me, flags)
+	r.ledger.gives(r.me, key, flags)
 	r.enters(key)
 	got, err := x.comm.Agree(flags)
 	r.alive()
@@ -820,7 +888,7 @@ func (r *mortalRank) agree(x *circle, flags uint32) (uint32, bool) {
 	r.check(failed || len(x.failed) == x.acked, "no error, and of %v only %d are acknowledged", x.failed, x.acked)
 	r.check(got&^flags == 0, "it gives %#x", got)
 	r.allIn(x, key, true)
-	note(r.mortals, r.said, key, r.me, any(agreement{got, failed}))
+	r.ledger.says(r.me, key, agreement(got, failed))
 	return got, !failed
 }
 
@@ -845,7 +913,7 @@ func (r *mortalRank) shrink(x *circle, what string) *circle {
 	}
 	r.check(slices.Equal(left, d.members), "%v become %v", x.members, d.members)
 	r.allIn(x, key, true)
-	note(r.mortals, r.said, key, r.me, any(fmt.Sprint(d.members)))
+	r.ledger.says(r.me, key, fmt.Sprint(d.members))
 	return d
 }
 
@@ -881,6 +949,16 @@ func (r *mortalRank) goOn() {
 		flags &^= 1
 	}
 	if flags, ok := r.agree(x, flags); ok && flags&1 == 1 {
+		if r.again != nil {
+			r.again.save(x)
+		}
+		return
+	}
+	if r.again != nil { // other communicators do not go together with the new one
+		for len(r.groups) > 1 {
+			r.free(1)
+		}
+		r.groups[0] = r.again.replace(x)
 		return
 	}
 	r.groups[0] = r.shrink(x, fmt.Sprintf("turn %d", r.turn))
@@ -903,22 +981,28 @@ func (r *mortalRank) finish() {
 		r.drop(x)
 		x = d
 	}
+	r.groups[0] = x
+	r.part()
+	open := mpi.OpenOperations(r.w)
+	r.check(open == 0, "%d operations are under way", open)
+	for began := time.Now(); mpi.NumbersInUse(r.w) > 1; time.Sleep(time.Millisecond) {
+		r.check(time.Since(began) < time.Minute, "%d communicators have not been freed", mpi.NumbersInUse(r.w)-1)
+	}
+}
+
+// part ends a program whose ranks all live.
+func (r *mortalRank) part() {
+	x := r.groups[0]
 	r.dice = rand.New(rand.NewPCG(r.seed, 99))
 	for range 3 {
 		c := r.call(x)
 		r.does(x, "%v at the end", c)
 		r.well(c.Make(x.comm))
 	}
-	r.groups[0] = x
 	for len(r.groups) > 0 {
 		r.free(len(r.groups) - 1)
 	}
 	r.does(x, "the end")
-	open := mpi.OpenOperations(r.w)
-	r.check(open == 0, "%d operations are under way", open)
-	for began := time.Now(); mpi.NumbersInUse(r.w) > 1; time.Sleep(time.Millisecond) {
-		r.check(time.Since(began) < time.Minute, "%d communicators have not been freed", mpi.NumbersInUse(r.w)-1)
-	}
 }
 
 // A rank that dies behind each packet of a window: all others free it.
@@ -966,7 +1050,7 @@ func TestRandomDeaths(t *testing.T) {
 				p.run(w, die)
 			})
 			stuck.Stop()
-			if err := errors.Join(p.verdict(), before.Check(time.Minute)); err != nil {
+			if err := errors.Join(p.book.verdict(p.mortal), before.Check(time.Minute)); err != nil {
 				t.Error(err)
 			}
 			if gone = append(gone, engines...); t.Failed() {

@@ -81,6 +81,9 @@ var (
 	FewNumbers    = fewNumbers
 )
 
+// AddRole adds to what this test binary can be.
+func AddRole(name string, role func() error) { roles[name] = role }
+
 // WhereRanksDieToo runs a test over the transports between processes. The ranks are in one process all the same: the
 // end of one is what its device says when it is closed.
 func WhereRanksDieToo(t *testing.T, test func(t *testing.T, opt func() Option)) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,6 +79,8 @@ type spec struct {
 	hydra bool     // started by mpiexec.hydra
 	bare  bool     // started without a launcher
 	prog  string   // instead of the test binary
+
+	endless bool // the test looks whether it goes on
 }
 
 // job is one that has been started.
@@ -90,8 +93,9 @@ type job struct {
 	over     sync.Once // of end
 	failed   error     // of Wait; after end
 	patient  bool      // its launcher ends before its ranks
-	temp     string    // TMPDIR of the job
-	before   []string  // what shared folders held
+	endless  bool
+	temp     string   // TMPDIR of the job
+	before   []string // what shared folders held
 	out, err proc.Buffer
 	started  time.Time
 	ended    time.Time
@@ -102,7 +106,7 @@ func start(t *testing.T, s spec) *job {
 	t.Helper()
 	prog := program(t, s.prog)
 	j := &job{t: t, mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano()), temp: t.TempDir(),
-		before: traces()}
+		before: traces(), endless: s.endless}
 	args := append(slices.Clone(s.flags), "-n", strconv.Itoa(s.n), prog)
 	switch {
 	case s.bare:
@@ -175,7 +179,11 @@ const patience = 90 * time.Second
 func (j *job) end() {
 	j.t.Helper()
 	j.over.Do(func() {
-		watchdog := time.AfterFunc(patience, j.dump)
+		limit := patience
+		if j.endless {
+			limit = math.MaxInt64
+		}
+		watchdog := time.AfterFunc(limit, j.dump)
 		j.failed = j.cmd.Wait()
 		j.ended = time.Now()
 		if !watchdog.Stop() {
