@@ -25,8 +25,8 @@ func hasTicks() bool {
 	return steady(texts[0], texts[1], texts[2])
 }
 
-// steady is hasTicks by what the kernel says. It offers a counter that is steady as a clock, unless the host's clock is
-// one that the hypervisor makes of the counter. Then the processor says it.
+// steady reports whether the counter is, by what the kernel says: it offers a steady one as a clock. Where the clock is
+// kvm-clock, which the hypervisor makes of the counter, the processor's flags tell it.
 func steady(available, current, cpuinfo string) bool {
 	if slices.Contains(strings.Fields(available), "tsc") {
 		return true
