@@ -192,19 +192,26 @@ func (d deviceDoor) Mrecv(message any, op door.Op, t reflect.Type, b accel.Buffe
 
 // Mistaken implements door.Mpi.
 func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) error {
-	c, way := comm.(*Comm), coll.Blocking
-	if unusable := c.valid(op); unusable != nil {
-		return unusable
-	}
+	way := coll.Blocking
 	if nonblocking {
 		way = coll.Nonblocking
 	}
-	return c.mistaken(way, err)
+	say := func(c *Comm) error {
+		if unusable := c.valid(op); unusable != nil {
+			return unusable
+		}
+		return c.mistaken(way, err)
+	}
+	c := comm.(*Comm)
+	if h := c.hook(); h != nil {
+		return h.observe(callOf(op, CallCollective), say)
+	}
+	return say(c)
 }
 
 // Unable implements door.Mpi.
 func (deviceDoor) Unable(comm any, op string, err error) any {
-	c := comm.(*Comm).withoutHooks()
+	h, c := comm.(*Comm).hook(), comm.(*Comm).withoutHooks()
 	if c.valid(op) != nil || c.group.Setup.Check {
 		return nil
 	}
@@ -212,7 +219,11 @@ func (deviceDoor) Unable(comm any, op string, err error) any {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return &Comm{commState: c.commState, ctx: &coll.Unable{Context: ctx, Why: err}}
+	unable := &Comm{commState: c.commState, ctx: &coll.Unable{Context: ctx, Why: err}}
+	if h != nil {
+		return h.stand(unable)
+	}
+	return unable
 }
 
 // MovesHostOnly implements door.Mpi.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"runtime/trace"
+	"slices"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/report"
 )
 
 // How calls come to hooks. A program with hooks gets stand-ins for the communicators, requests, messages and windows. A
@@ -29,7 +31,9 @@ var hookedMark = &Error{Op: "a call", Class: ErrComm, Peer: Undefined, Tag: Unde
 type hookState struct {
 	hooks Hooks
 	rank  int
-	calls sync.Pool // *Call
+	owner uintptr   // the goroutine that has own; see report.Goroutine
+	own   Call      // the owner's: it needs neither a lock nor a pool
+	calls sync.Pool // *Call, of the other goroutines
 	spare sync.Pool // *standIn
 }
 
@@ -46,7 +50,7 @@ func withHooks(c *Comm, o *Hooks) *Comm {
 	if o == nil || o.Before == nil && o.After == nil {
 		return c
 	}
-	s := &hookState{hooks: *o, rank: c.Rank()}
+	s := &hookState{hooks: *o, rank: c.Rank(), owner: report.Goroutine()}
 	if s.hooks.Before == nil {
 		s.hooks.Before = func(*Call) {}
 	}
@@ -108,10 +112,10 @@ func (c *Comm) withoutHooks() *Comm {
 
 // begin calls the hooks before a call.
 func (h *hooked) begin(call Call) *Call {
-	k := h.calls.Get().(*Call)
-	done, moved, spare := k.Done, k.moved, k.spare
+	k := h.call()
+	kept, done := k.kept, k.Done
 	*k = call
-	k.Done, k.moved, k.spare = done, moved, spare
+	k.kept, k.Done = kept, done
 	return h.before(k)
 }
 
@@ -122,10 +126,20 @@ func (h *hooked) message(op string, kind CallKind, peer, tag int, bytes int64) *
 
 // take returns the Call of callWith, whose hooks have not been called.
 func (h *hooked) take(op string, kind CallKind, peer, tag int, bytes int64) *Call {
-	k := h.calls.Get().(*Call)
+	k := h.call()
 	k.Op, k.Kind, k.Peer, k.Tag, k.Bytes = op, kind, peer, tag, bytes
 	k.Dest, k.DestTag, k.SentBytes, k.keep = Undefined, Undefined, 0, false
 	return k
+}
+
+// call returns a Call that is not in use. The goroutine that has joined the job makes most calls, and most of them one
+// after the other.
+func (h *hooked) call() *Call {
+	if g := report.Goroutine(); g == 0 || g != h.owner || h.own.own {
+		return h.calls.Get().(*Call)
+	}
+	h.own.own = true
+	return &h.own
 }
 
 // before completes k and calls the hooks.
@@ -149,8 +163,14 @@ func (k *Call) end(err error) {
 		}
 	}
 	clear(done)
-	k.Done, k.moved = done[:0], k.moved[:0]
+	clear(k.plain)
+	clear(k.stands)
+	k.Done, k.plain, k.stands, k.moved = done[:0], k.plain[:0], k.stands[:0], k.moved[:0]
 	k.at, k.Comm, k.Request, k.Err, k.Data, k.region = nil, nil, nil, nil, nil, nil
+	if k.own {
+		k.own = false
+		return
+	}
 	h.calls.Put(k)
 }
 
@@ -301,8 +321,9 @@ func (k *Call) completed(s *standIn, st Status, err error) {
 	if !s.active || isMisuse(err) {
 		return
 	}
-	k.Done = append(k.Done, Completed{})
-	d := &k.Done[len(k.Done)-1] // field by field, as in standFor
+	n := len(k.Done)
+	k.Done = slices.Grow(k.Done, 1)[:n+1]
+	d := &k.Done[n] // field by field, as in standFor
 	d.Request, d.Op, d.Kind, d.Comm, d.Context = &s.Request, s.op, s.kind, s.at.plain, s.context
 	d.Peer, d.World, d.Tag, d.Bytes = s.peer, s.world, s.tag, s.bytes
 	d.Cancelled, d.Err = st.Cancelled, err
@@ -425,24 +446,24 @@ type result struct {
 	err    error
 }
 
-// hookedSet makes a call with a set of requests: testSome, or waitAll or waitSome if it waits. It returns the results
-// and calls nothing of its caller's: the compiler would have every set, with hooks or without, on the heap.
-func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []result, over bool, err error) {
+// hookedSet makes a call with a set of requests: testSome, or waitAll or waitSome if it waits. It returns the results,
+// or, unless wanted, those that are errors. It calls nothing of its caller's, and keeps rs in no function: the compiler
+// would have every set, with hooks or without, on the heap. The first request that is not nil is a stand-in.
+func hookedSet(op string, rs []*Request, max int, all, waits, wanted bool) (results []result, over bool, err error) {
 	var k *Call
-	plain := make([]*Request, len(rs))
 	for i, r := range rs {
 		if r == nil {
 			continue
 		}
-		plain[i] = r.withoutHooks()
 		s := r.standIn()
-		if s == nil {
-			continue
-		}
 		if k == nil {
 			k = s.at.message(op, CallWait, Undefined, Undefined, 0)
+			k.plain = slices.Grow(k.plain, len(rs))[:len(rs)]
+			k.stands = slices.Grow(k.stands, len(rs))[:len(rs)]
+			k.Done = slices.Grow(k.Done, len(rs))
 		}
-		if s.plain == nil && err == nil {
+		k.plain[i], k.stands[i] = r.withoutHooks(), s
+		if s != nil && s.plain == nil && err == nil {
 			err = setMisuse(op, rs, i, s.collected(op))
 		}
 	}
@@ -450,20 +471,21 @@ func hookedSet(op string, rs []*Request, max int, all, waits bool) (results []re
 		k.end(err)
 		return nil, false, err
 	}
-	results = make([]result, 0, len(rs))
-	add := func(i int, st Status, err error) { results = append(results, result{i, st, err}) }
+	add := func(i int, st Status, err error) {
+		if s := k.stands[i]; s != nil {
+			k.completed(s, st, err)
+		}
+		if wanted || err != nil {
+			results = append(results, result{i, st, err})
+		}
+	}
 	switch {
 	case !waits:
-		over, err = testSome(op, plain, max, all, add)
+		over, err = testSome(op, k.plain, max, all, add)
 	case all:
-		err = waitAll(plain, true, add)
+		err = waitAll(k.plain, true, add)
 	default:
-		err = waitSome(op, plain, max, nil, add)
-	}
-	for _, r := range results {
-		if s := rs[r.index].standIn(); s != nil {
-			k.completed(s, r.status, r.err)
-		}
+		err = waitSome(op, k.plain, max, nil, add)
 	}
 	k.end(err)
 	return results, over, err

@@ -99,13 +99,21 @@ type Call struct {
 	Err     error       // After: what the caller gets
 	Data    any         // what Before has left for After
 
-	at    *hooked
-	keep  bool       // its request is persistent
-	spare []*standIn // at most mostSpare; the Call's, also while it is in the pool
+	kept
+	at   *hooked
+	keep bool // its request is persistent
 
-	began  int64            // the reporter's
+	began  int64         // the reporter's
+	region *trace.Region // the marker's
+}
+
+// kept is what a Call keeps between two calls: memory of lists, which have no elements then, as Done.
+type kept struct {
+	own    bool             // it is hookState.own, in use
+	plain  []*Request       // of a set
+	stands []*standIn       // what stands for these; nil: the program has the plain one
 	moved  []report.Message // the reporter's
-	region *trace.Region    // the marker's
+	spare  []*standIn       // at most mostSpare; not in use, and they stay here
 }
 
 // Completed is a request whose result a wait or a test returns.

@@ -13,7 +13,9 @@ import (
 // reporter records the calls of a rank for the report of GORUN_REPORT. It sees them by hooks.
 type reporter struct {
 	dir    string
-	record *report.Recorder
+	record *report.Recorder // of calls whose Call is the rank's own
+	mu     sync.Mutex
+	others *report.Recorder // of the other calls; mu guards it
 	engine *pml.Engine
 	own    *Comm // of all ranks, for the reporter's own messages; nil: there is none
 	begin  int64 // the offset of the clock; see align
@@ -24,6 +26,7 @@ type reporter struct {
 // newReporter returns the reporter of a rank. Every rank of the world calls it.
 func newReporter(world *Comm, dir string) *reporter {
 	r := &reporter{dir: dir, engine: world.group.Engine, record: report.New(world.Rank(), world.Size(), world.Transport())}
+	r.others = r.record.Twin()
 	if r.own, r.failed = world.Dup(); r.failed == nil {
 		r.own.SetName("report")
 		world.made.Store(0) // the program's communicators have the names that they have without a report
@@ -79,7 +82,13 @@ func (r *reporter) after(k *Call) {
 	for i := range k.moved {
 		call.Bytes += k.moved[i].Bytes
 	}
-	r.record.Record(&call, k.moved)
+	if k.own {
+		r.record.Record(&call, k.moved)
+		return
+	}
+	r.mu.Lock()
+	r.others.Record(&call, k.moved)
+	r.mu.Unlock()
 }
 
 // moves notes a message of the call, unless it is to or from ProcNull.
@@ -124,6 +133,8 @@ func (r *reporter) gather() {
 
 // part returns what this rank sends to rank 0: the record, with the transports and algorithms, which no hook sees.
 func (r *reporter) part() *report.Part {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	p, g := r.record.Part(), &r.own.group
 	for _, flows := range [][]report.Flow{p.Out, p.In} {
 		for i := range flows {

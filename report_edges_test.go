@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/report"
 )
 
 // In collective calls on the communicators of a Split, a rank waits for ranks of its own communicator.
@@ -57,4 +59,57 @@ func TestReportWithoutRank0(t *testing.T) {
 	if err == nil {
 		t.Error("rank 0 has not died")
 	}
+}
+
+// A report has the calls of all goroutines of a rank, also where one is in a call while others make theirs.
+func TestReportOfGoroutines(t *testing.T) {
+	dir := t.TempDir()
+	const goroutines, each = 3, 200
+	overLoop(t)(2, func(w *Comm) {
+		turn := func(tag int) {
+			for i := range each {
+				if buf := make([]byte, 1+i%7); w.Rank() == 0 {
+					must(Send(w, buf, 1, tag))
+				} else {
+					ok(Recv(w, buf, 0, tag))
+				}
+			}
+		}
+		var all sync.WaitGroup
+		for tag := range goroutines {
+			all.Go(func() { turn(tag + 1) })
+		}
+		turn(0)
+		if w.Rank() == 0 { // rank 1 is in Recv now
+			all.Wait()
+			must(Send(w, []byte{1}, 1, 0))
+			return
+		}
+		ok(Recv(w, make([]byte, 1), 0, 0))
+		all.Wait()
+	}, WithEnviron([]string{"GORUN_REPORT=" + dir}))
+	r := readReport(t, dir)
+	const messages = (goroutines+1)*each + 1
+	var bytes int64
+	for i := range each {
+		bytes += int64(1 + i%7)
+	}
+	bytes = bytes*(goroutines+1) + 1
+	got := map[string][2]int64{}
+	for _, s := range r.Sites {
+		got[s.Op] = [2]int64{got[s.Op][0] + s.Calls, got[s.Op][1] + s.Bytes}
+	}
+	for _, op := range []string{"Send", "Recv"} {
+		if got[op] != [2]int64{messages, bytes} {
+			t.Errorf("%s: %d calls and bytes, want %d and %d", op, got[op], messages, bytes)
+		}
+	}
+	cell := report.Cell{From: 0, To: 1, Messages: messages, Bytes: bytes}
+	if len(r.Sites) != 4 || len(r.Matrix) != 1 || r.Matrix[0] != cell {
+		t.Errorf("lines %+v, matrix %+v", r.Sites, r.Matrix)
+	}
+	if l := r.Timeline; l.Arrows != messages || l.Strange != 0 || l.Kept != 2*messages {
+		t.Errorf("the timeline has %+v", l)
+	}
+	checkTrace(t, dir, messages)
 }

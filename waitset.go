@@ -99,11 +99,9 @@ func waitAllOther(rs []*Request, all bool, err error, each func(i int, st Status
 	if err != errHooked {
 		return err
 	}
-	results, _, err := hookedSet("WaitAll", rs, len(rs), true, true)
+	results, _, err := hookedSet("WaitAll", rs, len(rs), true, true, all)
 	for _, r := range results {
-		if all || r.err != nil {
-			each(r.index, r.status, r.err)
-		}
+		each(r.index, r.status, r.err)
 	}
 	return err
 }
@@ -214,7 +212,7 @@ func waitSome(op string, rs []*Request, max int, begin func(n int), each func(i 
 	e, err := engineOf(op, rs)
 	if e == nil {
 		if err == errHooked {
-			results, _, err := hookedSet(op, rs, max, false, true)
+			results, _, err := hookedSet(op, rs, max, false, true, true)
 			if begin != nil {
 				begin(len(results))
 			}
@@ -278,7 +276,7 @@ func testSome(op string, rs []*Request, max int, all bool, each func(i int, st S
 	e, err := engineOf(op, rs)
 	if e == nil {
 		if err == errHooked {
-			results, over, err := hookedSet(op, rs, max, all, false)
+			results, over, err := hookedSet(op, rs, max, all, false, true)
 			for _, r := range results {
 				each(r.index, r.status, r.err)
 			}

@@ -6,7 +6,7 @@
 // trace.json (write.go), and report.html: a page (page.html, page.css, page.js) with what a browser can draw of the
 // report (page.go).
 //
-//	Owns:     the counts and the timeline of a rank, the clocks' offsets, the three files
+//	Owns:     the counts and the timeline of a rank, the clocks' offsets, the three files, what tells goroutines apart
 //	May call: golang.org/x/sys (the clock of the host)
 //	Never:    call the library that it records
 package report

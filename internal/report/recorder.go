@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -106,11 +105,17 @@ func (f *Flow) add(bytes int64) {
 	f.Bytes += bytes
 }
 
+// sum adds what another recorder has counted.
+func (f *Flow) sum(o Flow) {
+	f.Messages += o.Messages
+	f.Bytes += o.Bytes
+}
+
 // Limits of the timeline: of one rank, and of all ranks together, since rank 0 gets it.
 const (
 	entryBytes   = 48
 	memoryBound  = 64 << 20
-	mostOfRank   = memoryBound / 3 / entryBytes // a call has up to two messages of its own
+	mostOfRank   = memoryBound / 2 / 3 / entryBytes // two recorders; a call has up to two messages of its own
 	mostTogether = 1 << 19
 	leastOfRank  = 256
 )
@@ -123,7 +128,7 @@ const callersDeep = 11
 // not the library's, by its slot. A chain that ends with one needs no further address. A line that also calls functions
 // of the program, by a function value, may end the chains of these: below tells them apart.
 type lines struct {
-	pcs  [linesKnown]uintptr // callers reads it without the lock: a chain without the newest line is a longer one
+	pcs  [linesKnown]uintptr
 	more [linesKnown]struct {
 		below uintptr // the address before it in the chain, which is the library's; 0: it is the first
 		op    string
@@ -158,26 +163,33 @@ type entry struct {
 // entriesEach is how many entries are allocated at a time: growing a slice would copy them again and again.
 const entriesEach = 1 << 10
 
-// Recorder records the calls of one rank.
+// Recorder records calls of one rank. One goroutine uses it at a time.
 type Recorder struct {
-	base  time.Time
-	clock int64 // of the host, at base
-	ticks bool  // the processor's counter gives the times of calls
-	began pair  // of ticks and clock, at the begin
-	room  int   // for calls on the timeline; twice as many for messages
+	watch
+	twin *Recorder // nil: none
+	room int       // for calls on the timeline; twice as many for messages
+	full int64     // in ticks: the end of the first call that has found no room
 
-	mu      sync.Mutex
 	sites   map[siteKey]int32
 	library map[uintptr]bool // return addresses that are the library's
 	byLine  map[Site]int32   // by what does not change
 	lines   lines
-	part    Part   // of its Sites, times are ticks
-	out, in []Flow // by peer
+	chain   [callersDeep]uintptr // of a call's return addresses
+	part    Part                 // of its Sites, times are ticks
+	out, in []Flow               // by peer
 
 	log          []*[entriesEach]entry
 	last         *[entriesEach]entry // of log
 	used         int                 // entries of last
 	calls, moved int                 // on the timeline
+}
+
+// watch gives the times of a rank's calls.
+type watch struct {
+	base  time.Time
+	clock int64 // of the host, at base
+	ticks bool  // the processor's counter gives the times of calls
+	began pair  // of ticks and clock, at the begin
 }
 
 // pair is one moment in ticks and on the clock of the host.
@@ -191,13 +203,26 @@ func New(rank, size int, transport string) *Recorder {
 // newRecorder is New by the processor's counter or without it.
 func newRecorder(rank, size int, transport string, ticks bool) *Recorder {
 	host, _ := os.Hostname()
-	r := &Recorder{base: time.Now(), clock: hostClock(), ticks: ticks, sites: map[siteKey]int32{},
-		library: map[uintptr]bool{}, byLine: map[Site]int32{}, out: make([]Flow, size), in: make([]Flow, size),
-		room: roomOf(size), used: entriesEach}
-	r.began = r.moment()
+	w := watch{base: time.Now(), clock: hostClock(), ticks: ticks}
+	w.began = w.moment()
+	r := w.recorder(size)
 	r.part = Part{Rank: rank, Size: size, Host: host, Transport: transport, Program: filepath.Base(os.Args[0]),
 		Started: time.Now().UnixNano(), Begin: r.began.clock}
 	return r
+}
+
+// recorder returns a recorder that has recorded nothing.
+func (w watch) recorder(size int) *Recorder {
+	return &Recorder{watch: w, sites: map[siteKey]int32{}, library: map[uintptr]bool{}, byLine: map[Site]int32{},
+		out: make([]Flow, size), in: make([]Flow, size), room: roomOf(size), full: math.MaxInt64, used: entriesEach}
+}
+
+// Twin returns a recorder that another goroutine may use at the same time. What it records is in the Part of r.
+func (r *Recorder) Twin() *Recorder {
+	if r.twin == nil {
+		r.twin = r.watch.recorder(len(r.out))
+	}
+	return r.twin
 }
 
 // roomOf is how many calls of a rank of a job of size ranks the timeline has.
@@ -207,29 +232,29 @@ func roomOf(size int) int { return min(mostOfRank, max(leastOfRank, mostTogether
 func (r *Recorder) Rank() int { return r.part.Rank }
 
 // Now returns the time on the clock of the host, in nanoseconds.
-func (r *Recorder) Now() int64 { return r.clock + int64(time.Since(r.base)) }
+func (w *watch) Now() int64 { return w.clock + int64(time.Since(w.base)) }
 
 // Ticks returns the time of a Call. Part makes nanoseconds of it: a second look at the clock, at the end, says how long
 // a tick is.
-func (r *Recorder) Ticks() int64 {
-	if r.ticks {
+func (w *watch) Ticks() int64 {
+	if w.ticks {
 		return cpuTicks()
 	}
-	return r.Now()
+	return w.Now()
 }
 
 // moment returns the time in ticks and on the clock. The shortest of some tries is the most exact one: a thread may
 // lose its processor between the two.
-func (r *Recorder) moment() (best pair) {
-	if !r.ticks {
-		now := r.Now()
+func (w *watch) moment() (best pair) {
+	if !w.ticks {
+		now := w.Now()
 		return pair{now, now}
 	}
 	shortest := int64(math.MaxInt64)
 	for range 5 {
-		before := r.Ticks()
-		clock := r.Now()
-		after := r.Ticks()
+		before := w.Ticks()
+		clock := w.Now()
+		after := w.Ticks()
 		if took := after - before; took < shortest {
 			shortest, best = took, pair{before + took/2, clock}
 		}
@@ -239,18 +264,16 @@ func (r *Recorder) moment() (best pair) {
 
 // Record records a call, and the messages that it has sent or received.
 func (r *Recorder) Record(c *Call, messages []Message) {
-	var pcs [callersDeep]uintptr
-	n := callers(&pcs, &r.lines.pcs)
-	pc, below := pcs[n-1], uintptr(0)
+	n := callers(&r.chain, &r.lines.pcs)
+	pc, below := r.chain[n-1], uintptr(0)
 	if n > 1 {
-		below = pcs[n-2]
+		below = r.chain[n-2]
 	}
-	r.mu.Lock()
 	near := slot(pc)
 	line := &r.lines.more[near]
 	at := line.at
 	if r.lines.pcs[near] != pc || line.below != below || line.op != c.Op {
-		at = r.find(pcs[:n], c)
+		at = r.find(r.chain[:n], c)
 	}
 	s := &r.part.Sites[at]
 	took := max(0, c.End-c.Begin)
@@ -271,11 +294,11 @@ func (r *Recorder) Record(c *Call, messages []Message) {
 		e.call, e.isCollective = true, c.Collective
 	} else {
 		r.part.Unkept++
+		r.full = min(r.full, c.End)
 	}
 	for i := range messages {
 		r.message(&messages[i], event, e)
 	}
-	r.mu.Unlock()
 }
 
 // next returns a new entry, all of which is zero.
@@ -300,7 +323,11 @@ func (r *Recorder) message(m *Message, event int32, e *entry) {
 	case Read:
 		r.in[m.Peer].add(m.Bytes)
 	}
-	if event < 0 || m.Way != Sent && m.Way != Received || r.moved >= 2*r.room {
+	if event < 0 || m.Way != Sent && m.Way != Received {
+		return
+	}
+	if r.moved >= 2*r.room { // the timeline ends before this call
+		r.room, r.full = r.calls, min(r.full, e.end-1)
 		return
 	}
 	r.moved++
@@ -357,7 +384,11 @@ func frameAt(pc uintptr) (f runtime.Frame, ours bool) {
 
 // add returns the site of calls at a line of the program.
 func (r *Recorder) add(f runtime.Frame, c *Call) int32 {
-	s := Site{Op: c.Op, Kind: c.Kind, Func: f.Function, File: f.File, Line: f.Line}
+	return r.site(Site{Op: c.Op, Kind: c.Kind, Func: f.Function, File: f.File, Line: f.Line})
+}
+
+// site returns the site that is s but for the sums, which s has not.
+func (r *Recorder) site(s Site) int32 {
 	at, known := r.byLine[s]
 	if !known {
 		at = int32(len(r.part.Sites))
@@ -378,15 +409,11 @@ func ofLibrary(function, file string) bool {
 
 // SetOffsets says what makes the times of this rank's clock times of rank 0's: at the begin and at the end.
 func (r *Recorder) SetOffsets(begin, end int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.part.Offset, r.part.Drift = begin, end
 }
 
-// Part returns what has been recorded until now. The recorder must not be used any more.
+// Part returns what r and its twin have recorded until now. They must not be used any more.
 func (r *Recorder) Part() *Part {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	p := &r.part
 	each := r.each(r.moment())
 	long := func(ticks int64) int64 { return int64(float64(ticks) * each) }
@@ -394,6 +421,11 @@ func (r *Recorder) Part() *Part {
 		long = func(ticks int64) int64 { return ticks } // exact, also where they are more than 53 bits
 	}
 	at := func(ticks int64) int64 { return p.Begin + long(ticks-r.began.ticks) }
+	var others []*entry
+	if r.twin != nil {
+		r.join(r.twin)
+		others = r.twin.entries()
+	}
 	p.End = max(p.Begin, at(r.Ticks()))
 	p.CPU, p.Memory = usage()
 	p.Out, p.In = flows(r.out), flows(r.in)
@@ -403,38 +435,90 @@ func (r *Recorder) Part() *Part {
 		p.Calls += s.Calls
 		p.InCalls += s.Time
 	}
-	p.Events, p.Transfers = make([]Event, 0, r.calls), make([]Transfer, 0, r.moved)
+	r.timeline(r.entries(), others, at)
+	return p
+}
+
+// join adds the sums of o, and makes the sites of its entries those of r.
+func (r *Recorder) join(o *Recorder) {
+	sites := make([]int32, len(o.part.Sites))
+	for i, s := range o.part.Sites {
+		sites[i] = r.site(Site{Op: s.Op, Kind: s.Kind, Func: s.Func, File: s.File, Line: s.Line})
+		sum := &r.part.Sites[sites[i]]
+		sum.Calls, sum.Bytes = sum.Calls+s.Calls, sum.Bytes+s.Bytes
+		sum.Time, sum.Longest = sum.Time+s.Time, max(sum.Longest, s.Longest)
+	}
+	for peer := range o.out {
+		r.out[peer].sum(o.out[peer])
+		r.in[peer].sum(o.in[peer])
+	}
+	for i, n := range o.part.Sizes {
+		r.part.Sizes[i] += n
+	}
+	r.part.Unkept += o.part.Unkept
+	r.full = min(r.full, o.full)
+	for _, e := range o.entries() {
+		if e.call {
+			e.of = sites[e.of]
+		}
+	}
+}
+
+// entries returns what r has on the timeline.
+func (r *Recorder) entries() (all []*entry) {
 	for i, some := range r.log {
 		n := entriesEach
 		if i == len(r.log)-1 {
 			n = r.used
 		}
-		for _, e := range some[:n] {
-			event := e.of
+		for at := range some[:n] {
+			all = append(all, &some[at])
+		}
+	}
+	return all
+}
+
+// timeline makes one timeline of two. The call that has ended first comes first, with its messages behind it. It ends
+// where one of the two does: the ordinals of later messages and collective calls are unknown.
+func (r *Recorder) timeline(a, b []*entry, at func(ticks int64) int64) {
+	p, room := &r.part, roomOf(r.part.Size)
+	p.Events, p.Transfers = make([]Event, 0, min(room, len(a)+len(b))), make([]Transfer, 0, min(2*room, len(a)+len(b)))
+	for full := false; len(a)+len(b) > 0; {
+		from := &a
+		if len(a) == 0 || len(b) > 0 && b[0].end < a[0].end {
+			from = &b
+		}
+		for first := true; len(*from) > 0 && (first || !(*from)[0].call); first = false {
+			e := (*from)[0]
+			*from = (*from)[1:]
+			if first && (full || e.end > r.full || len(p.Events) == room) {
+				full = true
+				p.Unkept++
+			}
+			if full {
+				continue
+			}
 			if e.call {
-				event = int32(len(p.Events))
 				p.Events = append(p.Events, Event{e.of, e.peer, at(e.begin), at(e.end), e.bytes, e.context, e.isCollective,
 					e.first})
 			}
-			if e.moves {
+			if e.moves && len(p.Transfers) < 2*room {
 				m := Message{e.way, int(e.peer), int(e.tag), e.context, e.bytes}
-				p.Transfers = append(p.Transfers, Transfer{m, event})
+				p.Transfers = append(p.Transfers, Transfer{m, int32(len(p.Events) - 1)})
 			}
 		}
-		r.log[i] = nil
 	}
-	return p
 }
 
 // each returns how many nanoseconds a tick is, by two moments: began and ended.
-func (r *Recorder) each(ended pair) float64 {
-	switch ticks := ended.ticks - r.began.ticks; {
-	case !r.ticks:
+func (w *watch) each(ended pair) float64 {
+	switch ticks := ended.ticks - w.began.ticks; {
+	case !w.ticks:
 		return 1
 	case ticks <= 0: // a virtual machine has moved to another host
 		return 0
 	default:
-		return max(0, float64(ended.clock-r.began.clock)/float64(ticks))
+		return max(0, float64(ended.clock-w.began.clock)/float64(ticks))
 	}
 }
 

@@ -116,7 +116,7 @@ func TestHostileParts(t *testing.T) {
 		"flow":       func(p *Part) { p.In = []Flow{{Peer: -1}} },
 		"other rank": func(p *Part) { p.Rank = 0 },
 		"end":        func(p *Part) { p.End = 0 },
-		"events":     func(p *Part) { p.Events = make([]Event, mostOfRank) },
+		"events":     func(p *Part) { p.Events = make([]Event, mostOfRank+1) },
 		"flows":      func(p *Part) { p.Out = make([]Flow, 5) },
 		"bytes":      func(p *Part) { p.Out = []Flow{{Bytes: -1}} },
 		"sum":        func(p *Part) { p.Sites[0].Time = -1 },
@@ -293,5 +293,81 @@ func TestTicksGoBackwards(t *testing.T) {
 	p := r.Part()
 	if _, err := Merge([]*Part{p, {Rank: 1}}); err != nil || p.Sites[0].Time != 0 || p.Events[0].End != p.Begin {
 		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// What a recorder and its twin have recorded is one part: the sums, and one timeline in the order of the calls' ends.
+func TestTwin(t *testing.T) {
+	r := newRecorder(0, 3, "", false)
+	both := []*Recorder{r, r.Twin()}
+	begin := r.began.ticks
+	calls(both[1].Record, &Call{Op: "Recv", Begin: begin, End: begin + 14})
+	for i := range 6 {
+		c := &Call{Op: "Send", Kind: "send", Begin: begin + int64(i), End: begin + int64(10*i+9), Peer: 1, Bytes: 8}
+		both[i/2%2].Record(c, []Message{{Sent, 1, i, 0, 8}, {Sent, 2, i, 0, 3}, {Read, 2, 0, 0, 1}})
+	}
+	p := r.Part()
+	var ends []int64
+	for _, e := range p.Events {
+		ends = append(ends, e.End-p.Begin)
+	}
+	if want := []int64{9, 14, 19, 29, 39, 49, 59}; !slices.Equal(ends, want) {
+		t.Errorf("the calls end at %d, want %d", ends, want)
+	}
+	var tags, of []int
+	for _, m := range p.Transfers {
+		tags, of = append(tags, m.Tag), append(of, int(m.Event))
+	}
+	if !slices.Equal(tags, []int{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}) ||
+		!slices.Equal(of, []int{0, 0, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6}) {
+		t.Errorf("messages with the tags %d of the calls %d", tags, of)
+	}
+	if len(p.Sites) != 2 || p.Sites[0].Calls != 6 || p.Sites[0].Time != 9+18+27+36+45+54 || p.Sites[0].Longest != 54 ||
+		p.Sites[0].Bytes != 48 || p.Sites[1].Op != "Recv" || p.Sites[p.Events[1].Site].Op != "Recv" || p.Calls != 7 {
+		t.Errorf("the sums are %+v", p.Sites)
+	}
+	if !slices.Equal(p.Out, []Flow{{1, 6, 48, ""}, {2, 6, 18, ""}}) || !slices.Equal(p.In, []Flow{{2, 6, 6, ""}}) ||
+		p.Sizes[4] != 6 || p.Sizes[2] != 6 {
+		t.Errorf("out %v, in %v, sizes %v", p.Out, p.In, p.Sizes)
+	}
+}
+
+// The timeline of a recorder and its twin ends where one of them has no more room. It has at most the calls of one.
+func TestTwinIsBounded(t *testing.T) {
+	const size = mostTogether / leastOfRank
+	for _, c := range []struct {
+		messages      int // of a call
+		first, second int // calls of the two; the second begins with the hundredth of the first
+		last          int64
+	}{
+		{0, 300, 10, 246}, // ends: 256 calls, with 10 that the second has made meanwhile
+		{0, 10, 300, 345},
+		{3, 200, 90, 170}, // messages: 512, and the call 171 has some more
+	} {
+		r := newRecorder(0, size, "", false)
+		record := func(r *Recorder, at int) {
+			end := r.began.ticks + int64(at)
+			r.Record(&Call{Op: "Send", Begin: end, End: end, Peer: -1}, make([]Message, c.messages))
+		}
+		for i := range c.first {
+			record(r, i+1)
+		}
+		for i := range c.second {
+			record(r.Twin(), 100+i)
+		}
+		p := r.Part()
+		last := int64(0)
+		for _, e := range p.Events {
+			if e.End-p.Begin < last {
+				t.Errorf("%+v: the call that ends at %d comes after that of %d", c, e.End-p.Begin, last)
+			}
+			last = e.End - p.Begin
+		}
+		all := c.first + c.second
+		if last != c.last || int(p.Unkept) != all-len(p.Events) || p.Calls != int64(all) ||
+			len(p.Events) > leastOfRank || len(p.Transfers) > 2*leastOfRank {
+			t.Errorf("%+v: %d calls, the last at %d, %d messages, %d calls not kept", c, len(p.Events), last,
+				len(p.Transfers), p.Unkept)
+		}
 	}
 }

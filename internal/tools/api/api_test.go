@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"os/exec"
@@ -53,7 +54,10 @@ func TestAPI(t *testing.T) {
 	write("scripts/api", script)
 	write("go.mod", "module example.org/m\n\ngo 1.26.0\n")
 	write("m.go", old)
-	write("gpu/gpu.go", "package gpu\n\nfunc Wait() {}\n")
+	const waits = "package gpu\n\nfunc Wait() {}\n"
+	write("gpu/gpu.go", waits)
+	const saves = "package checkpoint\n\nfunc Save() {}\n"
+	write("checkpoint/checkpoint.go", saves)
 	write("internal/tools/api/accepted.txt", "# nothing\n")
 	if out, err := compare(); err == nil || !strings.Contains(out, "make api-baseline writes it") {
 		t.Errorf("without a baseline: %v\n%s", err, out)
@@ -62,29 +66,25 @@ func TestAPI(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, c := range []struct {
-		name, mpi, gpu, accepted string
-		want                     []string // nil: it passes
+		name, mpi, gpu, checkpoint, accepted string
+		want                                 []string // nil: it passes
 	}{
 		{name: "unchanged"},
 		{name: "new names", mpi: strings.Replace(old, "N int", "N, M int", 1) + "\nfunc H() {}\n"},
 		{name: "a name is gone", mpi: strings.Replace(old, "func G", "func g", 1), want: []string{"- G: removed"}},
 		{name: "a field is gone", mpi: strings.Replace(old, "N int", "n int", 1), want: []string{"- T.N: removed"}},
 		{name: "another type", mpi: strings.Replace(old, "n int)", "n int64)", 1), want: []string{"- G: changed from"}},
-		{name: "in the other package", gpu: "package gpu\n", want: []string{"- Wait: removed"}},
+		{name: "in gpu", gpu: "package gpu\n", want: []string{"- Wait: removed"}},
+		{name: "in checkpoint", checkpoint: "package checkpoint\n", want: []string{"- Save: removed"}},
 		{name: "accepted", mpi: strings.Replace(old, "func G", "func g", 1), accepted: "# of 0.2.0\n- G: removed\n"},
 		{name: "one of two accepted", mpi: strings.Replace(strings.Replace(old, "func G", "func g", 1), "N int", "n int", 1),
 			accepted: "- G: removed\n", want: []string{"- T.N: removed"}},
 		{name: "does not compile", mpi: "package m\n\nfunc F() { return 1 }\n", want: []string{"loading example.org/m"}},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
-			if c.mpi == "" {
-				c.mpi = old
-			}
-			if c.gpu == "" {
-				c.gpu = "package gpu\n\nfunc Wait() {}\n"
-			}
-			write("m.go", c.mpi)
-			write("gpu/gpu.go", c.gpu)
+			write("m.go", cmp.Or(c.mpi, old))
+			write("gpu/gpu.go", cmp.Or(c.gpu, waits))
+			write("checkpoint/checkpoint.go", cmp.Or(c.checkpoint, saves))
 			write("internal/tools/api/accepted.txt", c.accepted)
 			out, err := compare()
 			if (err == nil) != (c.want == nil) {
