@@ -281,6 +281,9 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	return k, nil
 }
 
+// line is what the second of two buffers in one piece of memory begins at a multiple of.
+const line = 64
+
 // place takes memory for both buffers.
 func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.Error) {
 	d := from.Driver
@@ -290,7 +293,6 @@ func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.
 	if from.Len == 0 && to.Len == 0 {
 		return nil, nil, nil
 	}
-	const line = 64
 	base, at := int64(0), (from.Len+line-1)/line*line
 	if from.Addr < to.Addr+uint64(to.Len) && to.Addr < from.Addr+uint64(from.Len) && from.Len > 0 && to.Len > 0 {
 		low := min(from.Addr, to.Addr)
@@ -361,7 +363,8 @@ func (k *call[T]) started(r *mpi.Request, err error) (*mpi.Request, error) {
 }
 
 // unable is notMade of a call for which the device, or pinned memory, has failed. Where the ranks do not compare their
-// calls, those that make this one wait for this rank. So it makes the call too, without its elements, which fails.
+// calls, those that make this one wait for this rank. So it makes the call too, without its elements, which fails. It
+// takes no memory for them: what it lacks may be memory.
 func (k *call[T]) unable(err *mpi.Error, send, recv Slice[T]) (*call[T], error) {
 	if err.Class != mpi.ErrDevice && err.Class != mpi.ErrNoMemory {
 		return nil, k.notMade(err)
@@ -370,12 +373,17 @@ func (k *call[T]) unable(err *mpi.Error, send, recv Slice[T]) (*call[T], error) 
 	if !ok {
 		return nil, k.notMade(err)
 	}
-	without := &call[T]{op: k.op, comm: c}
+	without, at := &call[T]{op: k.op, comm: c}, (send.bytes()+line-1)/line*line
+	mem, lacks := takeNothing(at + recv.bytes())
+	if lacks != nil {
+		return nil, k.notMade(mpierr.New("", err.Class, "%w; and the ranks that make the call wait for this one: %w", err.Err,
+			lacks))
+	}
 	if send.of != nil {
-		without.send = make([]T, send.n)
+		without.send = elementsOf[T](mem[:send.bytes()], send.n)
 	}
 	if recv.of != nil {
-		without.recv = make([]T, recv.n)
+		without.recv = elementsOf[T](mem[at:], recv.n)
 	}
 	return without, nil
 }
