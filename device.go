@@ -190,6 +190,29 @@ func (d deviceDoor) Mrecv(message any, op door.Op, t reflect.Type, b accel.Buffe
 	return m.comm.request(code, m.source, m.tag, r), nil
 }
 
+// CollectiveBegins implements door.Mpi.
+func (deviceDoor) CollectiveBegins(comm any, op string, root int, bytes int64) (plain, seen any) {
+	c := comm.(*Comm)
+	h := c.hook()
+	if h == nil {
+		return c, nil
+	}
+	call := callOf(op, CallCollective)
+	if call.Bytes = bytes; !h.plain.IsInter() {
+		call.Peer = root
+	}
+	return h.plain, h.begin(call)
+}
+
+// CollectiveEnds implements door.Mpi.
+func (deviceDoor) CollectiveEnds(seen any, err error) { seen.(*Call).end(err) }
+
+// CollectiveStarts implements door.Mpi.
+func (deviceDoor) CollectiveStarts(seen, request any) any {
+	r, _ := seen.(*Call).started(request.(*Request), nil)
+	return r
+}
+
 // Mistaken implements door.Mpi.
 func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) error {
 	c, way := comm.(*Comm), coll.Blocking
@@ -204,7 +227,7 @@ func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) err
 
 // Unable implements door.Mpi.
 func (deviceDoor) Unable(comm any, op string, err error) any {
-	c := comm.(*Comm).withoutHooks()
+	c := comm.(*Comm)
 	if c.valid(op) != nil || c.group.Setup.Check {
 		return nil
 	}
