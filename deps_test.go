@@ -103,7 +103,7 @@ const graph = `
 	                                internal/report, accel, {github.com/hashicorp/go-hclog}
 	checkpoint                    : mpi
 	gpu                           : mpi, internal/door, internal/mpierr, accel, accel/cuda, internal/topology,
-	                                internal/cpuset
+	                                internal/cpuset, internal/memfile
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	internal/bind                 : internal/cpuset, internal/place

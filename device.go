@@ -190,28 +190,44 @@ func (d deviceDoor) Mrecv(message any, op door.Op, t reflect.Type, b accel.Buffe
 	return m.comm.request(code, m.source, m.tag, r), nil
 }
 
+// CollectiveBegins implements door.Mpi.
+func (deviceDoor) CollectiveBegins(comm any, op string, root int, bytes int64) (plain, seen any) {
+	c := comm.(*Comm)
+	h := c.hook()
+	if h == nil {
+		return c, nil
+	}
+	call := callOf(op, CallCollective)
+	if call.Bytes = bytes; !h.plain.IsInter() {
+		call.Peer = root
+	}
+	return h.plain, h.begin(call)
+}
+
+// CollectiveEnds implements door.Mpi.
+func (deviceDoor) CollectiveEnds(seen any, err error) { seen.(*Call).end(err) }
+
+// CollectiveStarts implements door.Mpi.
+func (deviceDoor) CollectiveStarts(seen, request any) any {
+	r, _ := seen.(*Call).started(request.(*Request), nil)
+	return r
+}
+
 // Mistaken implements door.Mpi.
 func (deviceDoor) Mistaken(comm any, op string, nonblocking bool, err error) error {
-	way := coll.Blocking
+	c, way := comm.(*Comm), coll.Blocking
+	if unusable := c.valid(op); unusable != nil {
+		return unusable
+	}
 	if nonblocking {
 		way = coll.Nonblocking
 	}
-	say := func(c *Comm) error {
-		if unusable := c.valid(op); unusable != nil {
-			return unusable
-		}
-		return c.mistaken(way, err)
-	}
-	c := comm.(*Comm)
-	if h := c.hook(); h != nil {
-		return h.observe(callOf(op, CallCollective), say)
-	}
-	return say(c)
+	return c.mistaken(way, err)
 }
 
 // Unable implements door.Mpi.
 func (deviceDoor) Unable(comm any, op string, err error) any {
-	h, c := comm.(*Comm).hook(), comm.(*Comm).withoutHooks()
+	c := comm.(*Comm)
 	if c.valid(op) != nil || c.group.Setup.Check {
 		return nil
 	}
@@ -219,11 +235,7 @@ func (deviceDoor) Unable(comm any, op string, err error) any {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	unable := &Comm{commState: c.commState, ctx: &coll.Unable{Context: ctx, Why: err}}
-	if h != nil {
-		return h.stand(unable)
-	}
-	return unable
+	return &Comm{commState: c.commState, ctx: &coll.Unable{Context: ctx, Why: err}}
 }
 
 // MovesHostOnly implements door.Mpi.

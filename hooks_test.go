@@ -638,31 +638,3 @@ func TestHooksOfInit(t *testing.T) {
 		t.Errorf("the hooks have seen %q", out)
 	}
 }
-
-// Hooks see a collective call of package gpu that the rank cannot make, with its error.
-func TestHooksSeeFailedDeviceCalls(t *testing.T) {
-	for _, check := range []string{"0", "1"} {
-		var seen [2][]string
-		hooks := Hooks{After: func(k *Call) {
-			if k.Kind == CallCollective {
-				seen[k.Rank] = append(seen[k.Rank], fmt.Sprint(k.Op, " ", errors.Is(k.Err, ErrDevice)))
-			}
-		}}
-		overLoop(t)(2, func(w *Comm) {
-			failed := &Error{Op: "gpu.Bcast", Class: ErrDevice, Err: errors.New("it has failed")}
-			is(deviceDoor{}.Mistaken(w, "gpu.Bcast", false, failed), ErrDevice)
-			if c, able := (deviceDoor{}).Unable(w, "gpu.Bcast", failed).(*Comm); able { // calls are not compared
-				is(Bcast(c, []int{1}, 0), ErrDevice)
-			}
-		}, WithHooks(hooks), WithEnviron([]string{"GORUN_COLL_CHECK=" + check}))
-		want := []string{"gpu.Bcast true", "Bcast true"}
-		if check == "1" {
-			want = want[:1]
-		}
-		for rank, got := range seen {
-			if !slices.Equal(got, want) {
-				t.Errorf("compared %s: the hooks of rank %d have seen %q, want %q", check, rank, got, want)
-			}
-		}
-	}
-}

@@ -21,7 +21,7 @@ func InPlace[T any]() Slice[T] { return Slice[T]{} }
 
 // Bcast is mpi.Bcast.
 func Bcast[T any](c *mpi.Comm, buf Slice[T], root int) error {
-	k, err := begin(c, "Bcast", Slice[T]{}, buf, bcastUse(c, root))
+	k, err := begin(c, "Bcast", root, Slice[T]{}, buf, bcastUse(c, root))
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func Bcast[T any](c *mpi.Comm, buf Slice[T], root int) error {
 
 // Ibcast starts a Bcast.
 func Ibcast[T any](c *mpi.Comm, buf Slice[T], root int) (*mpi.Request, error) {
-	k, err := begin(c, "Ibcast", Slice[T]{}, buf, bcastUse(c, root))
+	k, err := begin(c, "Ibcast", root, Slice[T]{}, buf, bcastUse(c, root))
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func Ibcast[T any](c *mpi.Comm, buf Slice[T], root int) (*mpi.Request, error) {
 
 // Gather is mpi.Gather.
 func Gather[T any](c *mpi.Comm, send, recv Slice[T], root int) error {
-	k, err := begin(c, "Gather", send, recv, rootUse(c, send.of == nil, root))
+	k, err := begin(c, "Gather", root, send, recv, rootUse(c, send.of == nil, root))
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func Gather[T any](c *mpi.Comm, send, recv Slice[T], root int) error {
 
 // Igather starts a Gather.
 func Igather[T any](c *mpi.Comm, send, recv Slice[T], root int) (*mpi.Request, error) {
-	k, err := begin(c, "Igather", send, recv, rootUse(c, send.of == nil, root))
+	k, err := begin(c, "Igather", root, send, recv, rootUse(c, send.of == nil, root))
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func Igather[T any](c *mpi.Comm, send, recv Slice[T], root int) (*mpi.Request, e
 
 // Scatter is mpi.Scatter.
 func Scatter[T any](c *mpi.Comm, send, recv Slice[T], root int) error {
-	k, err := begin(c, "Scatter", scattered(c, send, root), recv, writes)
+	k, err := begin(c, "Scatter", root, scattered(c, send, root), recv, writes)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func Scatter[T any](c *mpi.Comm, send, recv Slice[T], root int) error {
 
 // Iscatter starts a Scatter.
 func Iscatter[T any](c *mpi.Comm, send, recv Slice[T], root int) (*mpi.Request, error) {
-	k, err := begin(c, "Iscatter", scattered(c, send, root), recv, writes)
+	k, err := begin(c, "Iscatter", root, scattered(c, send, root), recv, writes)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func scattered[T any](c *mpi.Comm, send Slice[T], root int) Slice[T] {
 
 // Allgather is mpi.Allgather.
 func Allgather[T any](c *mpi.Comm, send, recv Slice[T]) error {
-	k, err := begin(c, "Allgather", send, recv, eachUse(send.of == nil))
+	k, err := begin(c, "Allgather", mpi.Undefined, send, recv, eachUse(send.of == nil))
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func Allgather[T any](c *mpi.Comm, send, recv Slice[T]) error {
 
 // Iallgather starts an Allgather.
 func Iallgather[T any](c *mpi.Comm, send, recv Slice[T]) (*mpi.Request, error) {
-	k, err := begin(c, "Iallgather", send, recv, eachUse(send.of == nil))
+	k, err := begin(c, "Iallgather", mpi.Undefined, send, recv, eachUse(send.of == nil))
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func Iallgather[T any](c *mpi.Comm, send, recv Slice[T]) (*mpi.Request, error) {
 
 // Alltoall is mpi.Alltoall.
 func Alltoall[T any](c *mpi.Comm, send, recv Slice[T]) error {
-	k, err := begin(c, "Alltoall", send, recv, eachUse(send.of == nil))
+	k, err := begin(c, "Alltoall", mpi.Undefined, send, recv, eachUse(send.of == nil))
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func Alltoall[T any](c *mpi.Comm, send, recv Slice[T]) error {
 
 // Ialltoall starts an Alltoall.
 func Ialltoall[T any](c *mpi.Comm, send, recv Slice[T]) (*mpi.Request, error) {
-	k, err := begin(c, "Ialltoall", send, recv, eachUse(send.of == nil))
+	k, err := begin(c, "Ialltoall", mpi.Undefined, send, recv, eachUse(send.of == nil))
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func Ialltoall[T any](c *mpi.Comm, send, recv Slice[T]) (*mpi.Request, error) {
 
 // Reduce is mpi.Reduce.
 func Reduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], root int, options ...mpi.Reduction) error {
-	k, err := begin(c, "Reduce", send, recv, rootUse(c, send.of == nil, root))
+	k, err := begin(c, "Reduce", root, send, recv, rootUse(c, send.of == nil, root))
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func Reduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], root int, opt
 func Ireduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], root int, options ...mpi.Reduction) (
 	*mpi.Request, error,
 ) {
-	k, err := begin(c, "Ireduce", send, recv, rootUse(c, send.of == nil, root))
+	k, err := begin(c, "Ireduce", root, send, recv, rootUse(c, send.of == nil, root))
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func Ireduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], root int, op
 
 // Allreduce is mpi.Allreduce.
 func Allreduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ...mpi.Reduction) error {
-	k, err := begin(c, "Allreduce", send, recv, eachUse(send.of == nil))
+	k, err := begin(c, "Allreduce", mpi.Undefined, send, recv, eachUse(send.of == nil))
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func Allreduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ..
 func Iallreduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ...mpi.Reduction) (
 	*mpi.Request, error,
 ) {
-	k, err := begin(c, "Iallreduce", send, recv, eachUse(send.of == nil))
+	k, err := begin(c, "Iallreduce", mpi.Undefined, send, recv, eachUse(send.of == nil))
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func Iallreduce[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options .
 
 // ReduceScatterBlock is mpi.ReduceScatterBlock.
 func ReduceScatterBlock[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ...mpi.Reduction) error {
-	k, err := begin(c, "ReduceScatterBlock", send, recv, eachUse(send.of == nil))
+	k, err := begin(c, "ReduceScatterBlock", mpi.Undefined, send, recv, eachUse(send.of == nil))
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func ReduceScatterBlock[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], o
 func IreduceScatterBlock[T any](c *mpi.Comm, send, recv Slice[T], op mpi.Op[T], options ...mpi.Reduction) (
 	*mpi.Request, error,
 ) {
-	k, err := begin(c, "IreduceScatterBlock", send, recv, eachUse(send.of == nil))
+	k, err := begin(c, "IreduceScatterBlock", mpi.Undefined, send, recv, eachUse(send.of == nil))
 	if err != nil {
 		return nil, err
 	}
@@ -219,8 +219,9 @@ func bcastUse(c *mpi.Comm, root int) use {
 // end.
 type call[T any] struct {
 	op         string
-	comm       *mpi.Comm
-	send, recv []T // nil: the Slice was zero, or is not used here
+	comm       *mpi.Comm // without hooks
+	seen       any       // by hooks; nil: there are none
+	send, recv []T       // nil: the Slice was zero, or is not used here
 	through    stage
 	to         accel.Buffer // where recv goes at the end
 	into       *allocation  // of to, which counts the call; nil: nothing goes there
@@ -228,13 +229,28 @@ type call[T any] struct {
 	behind     streamMark   // of the stream of to: the result is copied when the stream has come there
 }
 
-// begin copies the call's buffers to the host. Device buffers that share memory share it there too, so that package mpi
-// finds that.
-func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T], error) {
-	k := &call[T]{op: op, comm: c}
+// begin begins a call, which hooks see with its copies: it may fail in them.
+func begin[T any](c *mpi.Comm, op string, root int, send, recv Slice[T], u use) (*call[T], error) {
 	if u == 0 {
 		recv = Slice[T]{}
 	}
+	gives := send.bytes()
+	if gives == 0 {
+		gives = recv.bytes()
+	}
+	k := &call[T]{op: op}
+	plain, seen := door.Through().CollectiveBegins(c, "gpu."+op, root, gives)
+	k.comm, k.seen = plain.(*mpi.Comm), seen
+	k, err := k.fetch(send, recv, u)
+	if err != nil && seen != nil {
+		door.Through().CollectiveEnds(seen, err)
+	}
+	return k, err
+}
+
+// fetch copies the call's buffers to the host. Device buffers that share memory share it there too, so that package mpi
+// finds that.
+func (k *call[T]) fetch(send, recv Slice[T], u use) (*call[T], error) {
 	from, bad := send.buffer()
 	if bad != nil {
 		return k.unable(bad, send, recv)
@@ -258,7 +274,7 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	}
 	behind, err := markOf(to)
 	if err == nil {
-		err = fetch(from, sent)
+		err = copyReady(from, sent)
 	}
 	if u&reads != 0 && err == nil {
 		if err = behind.pass(); err == nil {
@@ -272,7 +288,7 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	}
 	if err != nil {
 		k.through.giveBack()
-		return k.unable(driverError(op, err), send, recv)
+		return k.unable(driverError(k.op, err), send, recv)
 	}
 	if k.back != nil {
 		k.into = recv.of
@@ -280,6 +296,9 @@ func begin[T any](c *mpi.Comm, op string, send, recv Slice[T], u use) (*call[T],
 	}
 	return k, nil
 }
+
+// line is what the second of two buffers in one piece of memory begins at a multiple of.
+const line = 64
 
 // place takes memory for both buffers.
 func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.Error) {
@@ -290,7 +309,6 @@ func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.
 	if from.Len == 0 && to.Len == 0 {
 		return nil, nil, nil
 	}
-	const line = 64
 	base, at := int64(0), (from.Len+line-1)/line*line
 	if from.Addr < to.Addr+uint64(to.Len) && to.Addr < from.Addr+uint64(from.Len) && from.Len > 0 && to.Len > 0 {
 		low := min(from.Addr, to.Addr)
@@ -303,8 +321,8 @@ func (k *call[T]) place(from, to accel.Buffer) (sent, received []byte, bad *mpi.
 	return mem[base : base+from.Len : base+from.Len], mem[at : at+to.Len : at+to.Len], nil
 }
 
-// fetch copies b to pinned memory when its stream has come to where it is now.
-func fetch(b accel.Buffer, to []byte) error {
+// copyReady copies b to pinned memory when its stream has come to where it is now.
+func copyReady(b accel.Buffer, to []byte) error {
 	if err := ready(b); err != nil {
 		return err
 	}
@@ -323,8 +341,8 @@ func copyOut(b accel.Buffer, to []byte) error {
 	return c.wait()
 }
 
-// store copies pinned memory to b when its stream has come to the mark.
-func store(behind *streamMark, b accel.Buffer, from []byte) error {
+// copyIn copies pinned memory to b when its stream has come to the mark.
+func copyIn(behind *streamMark, b accel.Buffer, from []byte) error {
 	if err := behind.pass(); err != nil {
 		return err
 	}
@@ -335,11 +353,20 @@ func store(behind *streamMark, b accel.Buffer, from []byte) error {
 	return c.wait()
 }
 
-// end takes the error of the call of package mpi. It copies the result to the device if there is one. The memory is the
-// call's again even where the call goes on without this rank: package mpi has copied it then.
+// end takes the error of the call of package mpi, and returns that of the call.
 func (k *call[T]) end(err error) error {
+	err = k.store(err)
+	if k.seen != nil {
+		door.Through().CollectiveEnds(k.seen, err)
+	}
+	return err
+}
+
+// store is end without hooks. It copies the result to the device if there is one. The memory is the call's again even
+// where the call goes on without this rank: package mpi has copied it then.
+func (k *call[T]) store(err error) error {
 	if err == nil && k.back != nil {
-		if failed := store(&k.behind, k.to, k.back); failed != nil {
+		if failed := copyIn(&k.behind, k.to, k.back); failed != nil {
 			err = k.refused(driverError(k.op, failed))
 		}
 	}
@@ -356,12 +383,16 @@ func (k *call[T]) started(r *mpi.Request, err error) (*mpi.Request, error) {
 	if err != nil {
 		return nil, k.end(err)
 	}
-	door.Through().Collect(r, func(_ int64, err error) error { return k.end(err) })
+	door.Through().Collect(r, func(_ int64, err error) error { return k.store(err) })
+	if k.seen != nil {
+		r = door.Through().CollectiveStarts(k.seen, r).(*mpi.Request)
+	}
 	return r, nil
 }
 
 // unable is notMade of a call for which the device, or pinned memory, has failed. Where the ranks do not compare their
-// calls, those that make this one wait for this rank. So it makes the call too, without its elements, which fails.
+// calls, those that make this one wait for this rank. So it makes the call too, without its elements, which fails. It
+// takes no memory for them: what it lacks may be memory.
 func (k *call[T]) unable(err *mpi.Error, send, recv Slice[T]) (*call[T], error) {
 	if err.Class != mpi.ErrDevice && err.Class != mpi.ErrNoMemory {
 		return nil, k.notMade(err)
@@ -370,12 +401,17 @@ func (k *call[T]) unable(err *mpi.Error, send, recv Slice[T]) (*call[T], error) 
 	if !ok {
 		return nil, k.notMade(err)
 	}
-	without := &call[T]{op: k.op, comm: c}
+	without, at := &call[T]{op: k.op, comm: c, seen: k.seen}, (send.bytes()+line-1)/line*line
+	mem, lacks := takeNothing(at + recv.bytes())
+	if lacks != nil {
+		return nil, k.notMade(mpierr.New("", err.Class, "%w; and the ranks that make the call wait for this one: %w", err.Err,
+			lacks))
+	}
 	if send.of != nil {
-		without.send = make([]T, send.n)
+		without.send = elementsOf[T](mem[:send.bytes()], send.n)
 	}
 	if recv.of != nil {
-		without.recv = make([]T, recv.n)
+		without.recv = elementsOf[T](mem[at:], recv.n)
 	}
 	return without, nil
 }

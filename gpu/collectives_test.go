@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -351,6 +352,54 @@ func failInCollectives(r rank, n int) {
 	must(Allreduce(c, send, recv, mpi.Max))
 	same(contents(r, recv), bytesOf(want))
 	free(send, recv, one)
+}
+
+// A rank whose device fails takes part in a call without memory as long as the buffers: memory may be what it lacks. So it
+// is through a board, by messages between hosts, and in a call that is not blocking.
+func TestUnableRankTakesNoMemory(t *testing.T) {
+	t.Setenv("GORUN_COLL_CHECK", "0")
+	const n, most = 1 << 20, 3 << 20 // elements of 8 bytes; bytes
+	for _, hosts := range []int{1, 2} {
+		m := newMachine(t, acceltest.Options{})
+		drivers := []*acceltest.Process{m.Process(), m.Process()}
+		useDriver(t, drivers[0])
+		run(t, 2, func(c *mpi.Comm) {
+			r := rank{c, drivers[c.Rank()], 0}
+			send, recv, one := alloc[float64](r, n), alloc[float64](r, n), alloc[float64](r, n/2)
+			for i, call := range []func() error{
+				func() error { return Allreduce(c, send, recv, mpi.Max) },
+				func() error { return waited(Iallreduce(c, send, recv, mpi.Max)) },
+				func() error { return Allreduce(c, InPlace[float64](), recv, mpi.Max, mpi.Ordered) },
+				func() error { return Bcast(c, send, 1) },
+				func() error { return Alltoall(c, send, recv) },
+				func() error { return Allgather(c, one, recv) },
+				func() error { return ReduceScatterBlock(c, send, one, mpi.Max) },
+				func() error { return waited(Iscatter(c, send, one, 1)) },
+			} {
+				for range 3 { // the other rank has a board, plans and scratch then
+					must(call())
+				}
+				must(mpi.Barrier(c))
+				before := allocated()
+				if c.Rank() == 1 {
+					r.d.Fail("Copy", 1)
+				}
+				err := call()
+				grown := allocated() - before
+				check(err != nil, "call %d: no error", i)
+				check(c.Rank() == 0 || grown < most, "hosts %d, call %d: %d bytes are allocated", hosts, i, grown)
+				must(mpi.Barrier(c))
+			}
+			free(send, recv, one)
+		}, func(o *join.Options) { o.Host = func(rank int) int { return rank % hosts } })
+	}
+}
+
+// allocated is how many bytes the Go heap has given out so far.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 // Wrong arguments are the errors of the call of package mpi, with this package's name.

@@ -25,6 +25,6 @@
 //
 //	Owns:     slices of device memory, the copies of windows, pinned memory for copies, the choice of a rank's device
 //	May call: mpi, internal/door (what mpi does not export), internal/mpierr, accel and accel/cuda (the driver),
-//	          internal/topology, internal/cpuset (what is near this rank)
+//	          internal/topology, internal/cpuset (what is near this rank), internal/memfile (memory without contents)
 //	Never:    touch device memory with the CPU, start a driver before a call needs it
 package gpu

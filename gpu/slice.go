@@ -233,6 +233,9 @@ func (s Slice[T]) Free() error {
 	return nil
 }
 
+// bytes is how many bytes s has.
+func (s Slice[T]) bytes() int64 { return int64(s.n) * int64(reflect.TypeFor[T]().Size()) }
+
 // buffer is s as the engine has it. The error names no call.
 func (s Slice[T]) buffer() (accel.Buffer, *mpi.Error) {
 	of := s.of
@@ -246,7 +249,7 @@ func (s Slice[T]) buffer() (accel.Buffer, *mpi.Error) {
 	case of.driver == nil:
 		return accel.Buffer{}, nil
 	}
-	size := int64(s.n) * int64(reflect.TypeFor[T]().Size())
+	size := s.bytes()
 	if !of.own && size > 0 {
 		// Its owner may have freed it. A copy would fail, or would go into what lies there now.
 		switch m, err := of.driver.Query(s.addr); {

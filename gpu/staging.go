@@ -7,6 +7,7 @@ import (
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/accel"
+	"github.com/gorun-mpi/mpi/internal/memfile"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
@@ -83,6 +84,32 @@ func stageSize(n int64) int64 {
 		size *= 2
 	}
 	return size
+}
+
+// nothing is memory without contents for calls that this rank takes part in without its elements: its bytes lie in one
+// place again and again, so that it takes no memory as long as a message. All such calls write there at the same time.
+// It stays mapped: a call may go on when its context has ended.
+var nothing struct {
+	mu  sync.Mutex
+	mem []byte
+}
+
+// takeNothing returns n bytes of nothing.
+func takeNothing(n int64) ([]byte, error) {
+	nothing.mu.Lock()
+	defer nothing.mu.Unlock()
+	if int64(len(nothing.mem)) < n {
+		size := int64(stagesIdle)
+		for size < n {
+			size *= 2 // what was mapped before takes addresses, and is not used any more
+		}
+		mem, err := memfile.Repeat(int(size))
+		if err != nil {
+			return nil, err
+		}
+		nothing.mem = mem
+	}
+	return nothing.mem[:n:n], nil
 }
 
 // giveBack ends the caller's use of s: no copy touches it any more.

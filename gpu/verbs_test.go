@@ -15,6 +15,7 @@ func init() {
 			"GORUN_LOG=info"}
 	}
 	randomWays["verbs"] = func(t *testing.T) []string { return append(jobWays["verbs"](t), "GORUN_TRANSPORTS=verbs") }
+	eachWays["verbs"] = randomWays["verbs"]
 	jobSays["verbs"] = `messages in device memory: rank=0 device=0000:10:00.0 adapter=softhca0 way="READ by dma-buf" ` +
 		`because="the adapter is software"`
 }

@@ -100,7 +100,7 @@ func sendInitWhole[T any](c *mpi.Comm, op door.Op, s Slice[T], b accel.Buffer, d
 		Begin: func() error {
 			b, bad := s.buffer()
 			if bad == nil {
-				if err := fetch(b, through.mem[:b.Len]); err != nil {
+				if err := copyReady(b, through.mem[:b.Len]); err != nil {
 					bad = driverError("", err)
 				}
 			}

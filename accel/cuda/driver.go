@@ -247,6 +247,16 @@ func (d *driver) Flush(device int) error {
 	return flush(device)
 }
 
+// UserCall calls a function of the library by its name, as a program does that has its own door to it, for tests: the
+// software GPU has functions that no driver has. The context of device is current; -1: none need be. An argument is a
+// number, or the address of memory off the Go heap.
+func (d *driver) UserCall(device int, name string, args ...uint64) error {
+	if err := d.start(); err != nil {
+		return err
+	}
+	return userCall(device, name, args...)
+}
+
 // closed returns the descriptor that open makes, which no program inherits.
 func closed(open func() (int, error)) (int, error) {
 	syscall.ForkLock.RLock()

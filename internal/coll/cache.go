@@ -76,7 +76,7 @@ func (p *Plan) giveBack() {
 	}
 	clear(p.scattered)
 	p.scattered, p.failed, p.ctx, p.callerBuffers = p.scattered[:0], nil, nil, nil
-	p.attributes, p.alone = nil, nil
+	p.attributes, p.alone, p.hollow = nil, nil, false
 	if p.Operator != nil {
 		p.Operator.Forget() // it may hold memory
 	}

@@ -211,7 +211,7 @@ func (p *Plan) compareCalls(w Way) (refused, alone error) {
 // the call.
 func (p *Plan) continueAlone(a *collectives.Algorithm, why error) {
 	q := newPlan(p.group, &p.Key, p.params.InCounts, p.params.OutCounts)
-	q.tag, q.messageTag, q.failed, q.alone = p.tag, p.messageTag, why, why
+	q.tag, q.messageTag, q.failed, q.alone, q.hollow = p.tag, p.messageTag, why, why, true
 	p.group.InBackground("", func() error { return q.runByMessages(a) })
 }
 

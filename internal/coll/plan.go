@@ -137,13 +137,13 @@ func (g *Group) Tries(key *Key, roomy bool, a *collectives.Algorithm) bool {
 }
 
 // build readies p for messages: it makes the schedule of a, if p does not have it, and takes the memory in which that
-// combines. A call through the board needs neither.
+// combines, unless the call is hollow. A call through the board needs neither.
 func (p *Plan) build(a *collectives.Algorithm) {
 	if p.built != a {
 		p.built, p.schedule = a, p.builder.Build(a, &p.params)
 		p.spaces[collectives.Tmp] = [][]byte{nil}
 	}
-	if tmp := p.spaces[collectives.Tmp]; int64(len(tmp[0])) != p.schedule.Tmp*p.ElemSize {
+	if tmp := p.spaces[collectives.Tmp]; !p.hollow && int64(len(tmp[0])) != p.schedule.Tmp*p.ElemSize {
 		tmp[0] = p.scratch.take(int(p.schedule.Tmp * p.ElemSize))
 	}
 }

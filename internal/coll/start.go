@@ -28,6 +28,8 @@ type runningCall struct {
 	local         []collectives.Step
 	inUse         atomic.Bool // from Begin to End: longer than the request is under way, if its context ends
 	callerBuffers [][][]byte  // with a context, also of a blocking call: the caller's In and Out
+	// hollow: this rank takes part without its elements, so what it receives is dropped, and the call takes no memory.
+	hollow bool
 
 	compared bool  // the ranks compare the call; what they have found is in the next two
 	refused  error // the call is not made
@@ -71,8 +73,8 @@ func (p *Plan) Perform(ctx context.Context) error {
 
 // Unable is the context of a call that this rank cannot make as its caller wants: a device that has the buffers has
 // failed. Other ranks count on the call, so the rank makes it as one that has given up. It fails here with Why, and
-// with an error at the ranks that need the elements of this one. The call changes its buffers, which have the right
-// lengths.
+// with an error at the ranks that need the elements of this one. The call takes no memory as long as its buffers. A call
+// through a board changes them, also after its context has ended; they have the right lengths.
 type Unable struct {
 	context.Context // of the caller, or one that does not end
 	Why             error
@@ -89,6 +91,7 @@ func unable(ctx context.Context) error {
 // performDetached makes a call that ctx may end. Then p is not given back.
 func (p *Plan) performDetached(ctx context.Context, turn <-chan struct{}) error {
 	p.failed = unable(ctx)
+	p.hollow = p.failed != nil
 	p.useCopies()
 	p.copyIn()
 	err := p.group.RunDetached(ctx, Blocking.Call(p.Operation), func() error { return p.runBlocking(turn) })
@@ -145,6 +148,7 @@ func (p *Plan) Release() {
 // prepare readies p for calls.
 func (p *Plan) prepare(ctx context.Context, w Way) {
 	g := p.group
+	p.hollow = unable(ctx) != nil
 	p.build(p.algorithm)
 	g.numbers.next(p, w)
 	p.ctx, p.way = ctx, w
@@ -157,6 +161,9 @@ func (p *Plan) prepare(ctx context.Context, w Way) {
 
 // useCopies puts memory of the library in the place of the caller's buffers.
 func (p *Plan) useCopies() {
+	if p.hollow {
+		return
+	}
 	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
 		p.callerBuffers = append(p.callerBuffers, slices.Clone(p.spaces[s]))
 		for i, b := range p.spaces[s] {

@@ -76,6 +76,14 @@ type Mpi interface {
 	// Mrecv starts to receive into b the message that a matched probe has taken.
 	Mrecv(message any, op Op, t reflect.Type, b accel.Buffer) (request any, err error)
 
+	// CollectiveBegins calls the hooks of comm before a collective call that gives so many bytes; root: mpi.Undefined if
+	// it has none. It returns the *mpi.Comm without hooks, and what CollectiveEnds or CollectiveStarts is given when
+	// the call is over; nil: there are no hooks.
+	CollectiveBegins(comm any, op string, root int, bytes int64) (plain, seen any)
+	// CollectiveEnds calls the hooks after the call, which has got err.
+	CollectiveEnds(seen any, err error)
+	// CollectiveStarts is CollectiveEnds of a call that has returned a request. It returns what the program gets.
+	CollectiveStarts(seen, request any) any
 	// Mistaken returns err, the error of a collective call that package gpu does not make because of this rank's buffers,
 	// or what is wrong with comm. The other ranks hear of it before if calls are compared.
 	Mistaken(comm any, op string, nonblocking bool, err error) error

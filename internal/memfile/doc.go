@@ -5,6 +5,8 @@
 // closed it, or be another one. So the file begins with a secret that is in the handle too, and Open maps no other
 // file. The file's length is sealed: no process can take pages away from those that have mapped it.
 //
+// Repeat has nothing to do with other processes: it maps one piece of memory at many addresses.
+//
 //	Owns:     the file, its handle, its mappings
 //	May call: golang.org/x/sys
 //	Never:    keep another process's descriptor, believe a handle, know what the memory is for
