@@ -167,9 +167,7 @@ func (s *spawned) supervise(j *Job) int {
 	}
 	r := j.newRun(plan)
 	r.spawned, r.spawns.count = s, s.outer.spawns.count
-	if j.Recover {
-		r.policy.deaths = &r.first().spawns.deaths
-	}
+	r.policy.deaths = &r.first().spawns.deaths
 	if s.run = r; !s.begin() {
 		return 0
 	}
