@@ -53,7 +53,7 @@ type policy struct {
 	killDelay time.Duration
 	insist    time.Duration // 0: insist
 	recover   bool          // ranks that fail do not end the job
-	deaths    *deaths       // of all runs of the job; nil: recover is not set, or this is the policy of an agent
+	deaths    *deaths       // of all runs of the job, if recover is set
 	step      bool          // the ranks are of a Slurm step, which ends with SIGKILL when one of its hosts is lost
 	agentOn   string        // the host, if this is the policy of an agent
 

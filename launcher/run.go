@@ -188,10 +188,8 @@ func (j *Job) newRun(plan *Plan) *run {
 		r.endings = make(endings, plan.World)
 	}
 	r.policy = policy{killDelay: j.KillDelay, insist: j.Insist, recover: j.Recover, step: plan.Slurm}
-	if j.Recover {
-		r.spawns.deaths.most = j.Respawn
-		r.policy.deaths = &r.spawns.deaths
-	}
+	r.spawns.deaths.most = j.Respawn
+	r.policy.deaths = &r.spawns.deaths
 	if r.policy.killDelay <= 0 {
 		r.policy.killDelay = DefaultKillDelay
 	}

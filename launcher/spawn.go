@@ -187,11 +187,9 @@ func (s *spawned) supervise(j *Job) int {
 	}
 	r := j.newRun(plan)
 	r.spawned, r.spawns.count = s, s.outer.spawns.count
+	r.policy.deaths = &r.first().spawns.deaths
 	if s.takes == nil {
 		r.enroll()
-	}
-	if j.Recover {
-		r.policy.deaths = &r.first().spawns.deaths
 	}
 	if s.run = r; !s.begin() {
 		return 0
