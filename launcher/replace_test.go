@@ -11,6 +11,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/stdio"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // onHosts is a run of a job whose ranks run on the hosts of a list, with some spares.
@@ -131,11 +132,16 @@ func TestReplacementAwaitsDeath(t *testing.T) {
 	}
 	go ask(time.Hour)
 	l := &r.spawns.roster
-	for waits := false; !waits; {
+	proc.Eventually(t, "a wait for the death", func() bool {
+		select {
+		case host := <-settled:
+			t.Fatalf("it starts on %s, and gorun has heard of no death", host)
+		default:
+		}
 		l.mu.Lock()
-		waits = l.changed != nil
-		l.mu.Unlock()
-	}
+		defer l.mu.Unlock()
+		return l.changed != nil
+	})
 	r.rankGone(0) // another one
 	r.spawns.lose("b")
 	if host := <-settled; host != "s" {
