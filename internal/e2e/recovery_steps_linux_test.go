@@ -190,6 +190,9 @@ func (s *stepped) spawn() error {
 	if err := s.result(inter, err); err != nil {
 		return err
 	}
+	if errors.Is(err, mpi.ErrRevoked) { // by a rank that has ended the call before
+		return nil
+	}
 	if err != nil {
 		return accepted(err)
 	}
@@ -210,7 +213,7 @@ func (s *stepped) result(made *mpi.Comm, err error) error {
 	switch {
 	case (made == nil) != (err != nil):
 		return fmt.Errorf("%s returns %v and %w", s.call, made, err)
-	case errors.Is(err, mpi.ErrPeerFailed):
+	case errors.Is(err, mpi.ErrPeerFailed), s.call == "Spawn" && errors.Is(err, mpi.ErrRevoked):
 		what = "ErrPeerFailed"
 	case errors.Is(err, mpi.ErrSpawn):
 		what = "ErrSpawn"
@@ -338,7 +341,7 @@ func (k *walk) judge() {
 			all[result]++
 		}
 	}
-	alike := len(all) == 1
+	alike := len(all) == 1 || k.call == "Spawn" && (!k.started || k.kill == killsTwo)
 	for result := range all {
 		alike = alike && slices.Contains([]string{"communicator", "ErrPeerFailed", "ErrSpawn"}, result)
 	}

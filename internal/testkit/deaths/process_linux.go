@@ -95,7 +95,7 @@ func (w *Watcher) Living() (all []*Process) {
 	return all
 }
 
-// Await waits, while other processes may ask, until ok or so long, and returns ok's result.
+// Await waits, while other processes may ask, until ok or so long. It reports whether ok is true then.
 func (w *Watcher) Await(limit time.Duration, ok func() bool) bool {
 	over := false
 	defer time.AfterFunc(limit, func() {
