@@ -48,7 +48,8 @@ type Process struct {
 }
 
 // Watch waits for the processes of a job, whose environment has what Env returns. answer is called with what a process
-// asks, for one at a time; from there all methods of w and of the processes can be called, and no other place.
+// asks, for one process at a time. Only answer, die of Arm, and a function that Do calls may call the other methods of
+// the watcher and the methods of a process.
 func Watch(t testing.TB, answer func(p *Process, words []string) string) *Watcher {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "watch") // t.TempDir is too long for the name of a socket
@@ -94,7 +95,7 @@ func (w *Watcher) Living() (all []*Process) {
 	return all
 }
 
-// Await waits, while other processes may ask, until ok or so long, and returns ok's result.
+// Await waits, while other processes may ask, until ok or so long. It reports whether ok is true then.
 func (w *Watcher) Await(limit time.Duration, ok func() bool) bool {
 	over := false
 	defer time.AfterFunc(limit, func() {
@@ -109,7 +110,7 @@ func (w *Watcher) Await(limit time.Duration, ok func() bool) bool {
 	return ok()
 }
 
-// Do calls f as answer is called, from another place.
+// Do calls f while no process is answered.
 func (w *Watcher) Do(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
