@@ -341,7 +341,7 @@ func (k *walk) judge() {
 			all[result]++
 		}
 	}
-	alike := len(all) == 1
+	alike := len(all) == 1 || k.call == "Spawn" && (!k.started || k.kill == killsTwo)
 	for result := range all {
 		alike = alike && slices.Contains([]string{"communicator", "ErrPeerFailed", "ErrSpawn"}, result)
 	}
