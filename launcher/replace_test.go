@@ -200,7 +200,7 @@ func TestHostBelowAgentIsLost(t *testing.T) {
 	defer null.Close()
 	r := onHosts(t, "a:1,b:2", "s")
 	r.streams, r.log, r.timer = stdio.New(null, null), logger("", null), time.NewTimer(time.Hour)
-	r.policy = policy{recover: true}
+	r.policy = policy{recover: true, deaths: &r.spawns.deaths}
 	r.ranks = map[int]*rankState{}
 	for rank, host := range []string{"a", "b", "b"} {
 		r.ranks[rank] = &rankState{host: host, started: true}

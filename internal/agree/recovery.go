@@ -42,7 +42,6 @@ type Recovery struct {
 	early   []earlyMessage    // for communicators that are being made here: ≤ earlyKept
 	losses  []pml.Loss        // that all parties know
 	left    bool              // this rank makes no call any more, but perhaps on the world
-	over    error             // why nothing is agreed any more; nil: it is
 }
 
 const (
@@ -63,19 +62,19 @@ type party struct {
 	machine *consensus.Machine
 
 	// Guarded by Recovery.mu.
-	failed  []int32          // in the world, in the order in which this rank has heard of them
-	known   consensus.Set    // the same, by member
-	acked   int              // how many of them are acknowledged
-	flood   *consensus.Flood // nil: the communicator is not revoked
-	last    uint32           // agreement that was decided
-	changed chan struct{}    // is closed when another one is
-	left    bool             // the communicator has been freed
+	failed []int32          // in the world, in the order in which this rank has heard of them
+	known  consensus.Set    // the same, by member
+	acked  int              // how many of them are acknowledged
+	flood  *consensus.Flood // nil: the communicator is not revoked
+	last   uint32           // agreement that was decided
+	left   bool             // the communicator has been freed
 }
 
 // outbox is what is to be done when Recovery.mu is free.
 type outbox struct {
 	letters  []letter
-	suspects []int32 // ranks that others take for dead, and this one does not yet: a connection shows whether they are
+	suspects []int32  // ranks that others take for dead, and this one does not yet: a connection shows whether they are
+	decided  []uint32 // the communicators for whose agreement a caller waits, and that has been decided
 }
 
 type letter struct {
@@ -207,8 +206,7 @@ func (r *Recovery) party(g *Group) *party {
 		return p
 	}
 	whole := g.whole()
-	p := &party{number: g.number(), members: whole.Members(), machine: consensus.New(whole.Size, whole.Rank),
-		changed: make(chan struct{})}
+	p := &party{number: g.number(), members: whole.Members(), machine: consensus.New(whole.Size, whole.Rank)}
 	r.parties[p.number] = p
 	for _, l := range r.losses {
 		p.lose(l.Rank)
@@ -269,37 +267,33 @@ func (r *Recovery) settle(p *party) (out outbox) {
 	}
 	if n, _ := p.machine.Decided(); n != p.last {
 		p.last = n
-		close(p.changed)
-		p.changed = make(chan struct{})
+		out.decided = append(out.decided, p.number)
 	}
 	return out
 }
 
 func (o *outbox) add(more outbox) {
 	o.letters, o.suspects = append(o.letters, more.letters...), append(o.suspects, more.suspects...)
+	o.decided = append(o.decided, more.decided...)
 }
 
-// dispatch does what is in an outbox. A letter to a rank that has died is lost. The result gets a value for each letter
-// that is sent surely, when it has been taken or is lost.
-func (r *Recovery) dispatch(out outbox) (taken chan error) {
+// dispatch does what is in an outbox. A letter to a rank that has died is lost. A caller that waits for an agreement
+// gets a message of its own rank: it waits in the engine, as callers do, and so it is the one that polls meanwhile.
+func (r *Recovery) dispatch(out outbox) {
 	e := r.world.Engine
-	taken = make(chan error, len(out.letters))
 	for _, l := range out.letters {
-		if !l.surely {
+		if l.surely {
+			e.SendToServer(control, int(l.to), tagAsk, l.body)
+		} else {
 			e.SendDetached(control, int(l.to), tagAsk, l.body)
-			continue
 		}
-		sent := e.Isend(nil, control, int(l.to), tagAsk, l.body, pml.Synchronous)
-		r.world.InBackground("", func() error {
-			_, err := sent.Wait()
-			taken <- err
-			return nil
-		})
+	}
+	for _, number := range out.decided {
+		e.SendDetached(control, int(r.world.WorldRank), answerTag(number), nil)
 	}
 	for _, world := range out.suspects {
 		e.EnsureLink(int(world))
 	}
-	return taken
 }
 
 // appendFrame writes a frame of the communicator with a number.
@@ -405,17 +399,6 @@ func (r *Recovery) revoke(p *party, g *Group, from int) (out outbox) {
 	return r.settle(p)
 }
 
-// end ends all agreements with err.
-func (r *Recovery) end(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = err
-	for _, p := range r.parties {
-		close(p.changed)
-		p.changed = make(chan struct{})
-	}
-}
-
 // revokedFor is how long Revoke waits for another rank to hear of it.
 const revokedFor = time.Second
 
@@ -428,11 +411,22 @@ func (g *Group) Revoke() {
 	out := r.learn()
 	news := r.revoke(r.party(g), g, ranks.Undefined)
 	r.mu.Unlock()
+	letters := news.letters
+	news.letters = nil
 	r.dispatch(out)
-	taken := r.dispatch(news)
+	r.dispatch(news)
+	taken := make(chan error, len(letters))
+	for _, l := range letters {
+		sent := g.Engine.Isend(nil, control, int(l.to), tagAsk, l.body, pml.Synchronous)
+		r.world.InBackground("", func() error {
+			_, err := sent.Wait()
+			taken <- err
+			return nil
+		})
+	}
 	soon := time.NewTimer(revokedFor)
 	defer soon.Stop()
-	for range news.letters {
+	for range letters {
 		select {
 		case err := <-taken:
 			if err == nil {
@@ -513,29 +507,22 @@ func (g *Group) Agree(v consensus.Value) (consensus.Value, error) {
 
 // await returns when an agreement that was begun is decided.
 func (r *Recovery) await(p *party, number uint32) (consensus.Value, error) {
-	pause := nudgeAfter
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
+	e := r.world.Engine
+	for pause := nudgeAfter; ; pause = min(2*pause, nudgeMost) {
+		ctx, stop := context.WithTimeout(context.Background(), pause)
+		err := e.AwaitServer(ctx, control, answerTag(p.number)) // dispatch sends that
+		stop()
 		r.mu.Lock()
 		n, v := p.machine.Decided()
-		over, changed := r.over, p.changed
 		r.mu.Unlock()
-		switch {
-		case n == number:
+		if n == number {
 			return v, nil
-		case over != nil:
-			return v, over
 		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			if err := r.world.Engine.Closed(); err != nil {
-				return v, err
-			}
+		if err := e.Closed(); err != nil {
+			return v, err
+		}
+		if err != nil {
 			r.nudge(p)
-			pause = min(2*pause, nudgeMost)
-			timer.Reset(pause)
 		}
 	}
 }

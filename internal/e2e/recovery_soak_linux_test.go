@@ -430,7 +430,7 @@ func replaceDeaths(t *testing.T, last, every time.Duration, rnd *rand.Rand, env 
 		t.Errorf("the job does not end; goroutines of its ranks below")
 		j.dump()
 	}
-	j.wait(137)
+	j.wait(0)
 	left := j.find(`^left: ([^;]*); (.*)$`)
 	if len(left) != n {
 		t.Fatalf("%d ranks say that they are left:\n%s\n%s", len(left), clip(j.out.String()), clip(j.err.String()))
