@@ -193,6 +193,7 @@ const testGraph = `
 	                                transport/faulty, transport/looptag, internal/wire, checkpoint
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
+	internal/agree                : internal/join
 	internal/coll                 : internal/join
 	gpu                           : internal/join, transport, transport/looptag, transport/loop, transport/faulty
 	pml                           : transport/loop, transport/looptag, transport/faulty, accel/acceltest,

@@ -92,6 +92,9 @@ func srun(args []string) int {
 // rank is the program under gorun. Its words are orders; "2:exit" is for rank 2 only.
 func rank(words []string) int {
 	me := os.Getenv("PMI_RANK")
+	if os.Getenv(pmi.EnvSpawned) != "" { // it has the words of the rank whose place it takes
+		words = []string{"join", "fence", "where", "finalize"}
+	}
 	for i := 0; i < len(words); i++ {
 		word := words[i]
 		if to, order, ok := strings.Cut(word, ":"); ok {
@@ -219,7 +222,7 @@ func joinJob() {
 
 // replace has ranks started in the places of others.
 func replace(list string) error {
-	q := pmi.Spawn{Args: []string{"join", "fence", "where", "finalize"}}
+	var q pmi.Spawn
 	for text := range strings.SplitSeq(list, ",") {
 		rank, err := strconv.Atoi(text)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -68,13 +69,23 @@ type party struct {
 	flood  *consensus.Flood // nil: the communicator is not revoked
 	last   uint32           // agreement that was decided
 	left   bool             // the communicator has been freed
+
+	// answered is the last agreement whose decision this rank has passed on. A caller returns no earlier: it may leave,
+	// and a rank that heard of that before the decision would decide without this one.
+	answered atomic.Uint32
 }
 
 // outbox is what is to be done when Recovery.mu is free.
 type outbox struct {
 	letters  []letter
 	suspects []int32  // ranks that others take for dead, and this one does not yet: a connection shows whether they are
-	decided  []uint32 // the communicators for whose agreement a caller waits, and that has been decided
+	decided  []decided
+}
+
+// decided is an agreement that has been decided, and for which a caller waits.
+type decided struct {
+	p      *party
+	number uint32
 }
 
 type letter struct {
@@ -211,7 +222,7 @@ func (r *Recovery) party(g *Group) *party {
 	for _, l := range r.losses {
 		p.lose(l.Rank)
 	}
-	if r.left && p.number != 0 || g.gone.Load() { // a call on a communicator that has been freed: others are not to wait for this rank
+	if r.left && p.number != 0 || g.gone.Load() { // others are not to wait for a call on a communicator that has been freed
 		r.leave(p)
 	}
 	return p
@@ -267,7 +278,7 @@ func (r *Recovery) settle(p *party) (out outbox) {
 	}
 	if n, _ := p.machine.Decided(); n != p.last {
 		p.last = n
-		out.decided = append(out.decided, p.number)
+		out.decided = append(out.decided, decided{p, n})
 	}
 	return out
 }
@@ -288,8 +299,9 @@ func (r *Recovery) dispatch(out outbox) {
 			e.SendDetached(control, int(l.to), tagAsk, l.body)
 		}
 	}
-	for _, number := range out.decided {
-		e.SendDetached(control, int(r.world.WorldRank), answerTag(number), nil)
+	for _, d := range out.decided {
+		d.p.answered.Store(d.number)
+		e.SendDetached(control, int(r.world.WorldRank), answerTag(d.p.number), nil)
 	}
 	for _, world := range out.suspects {
 		e.EnsureLink(int(world))
@@ -512,14 +524,14 @@ func (r *Recovery) await(p *party, number uint32) (consensus.Value, error) {
 		ctx, stop := context.WithTimeout(context.Background(), pause)
 		err := e.AwaitServer(ctx, control, answerTag(p.number)) // dispatch sends that
 		stop()
-		r.mu.Lock()
-		n, v := p.machine.Decided()
-		r.mu.Unlock()
-		if n == number {
+		if p.answered.Load() == number {
+			r.mu.Lock()
+			_, v := p.machine.Decided()
+			r.mu.Unlock()
 			return v, nil
 		}
 		if err := e.Closed(); err != nil {
-			return v, err
+			return consensus.Value{}, err
 		}
 		if err != nil {
 			r.nudge(p)

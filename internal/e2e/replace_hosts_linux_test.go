@@ -93,6 +93,6 @@ func TestReplaceOnItsHost(t *testing.T) {
 func TestReplaceOnSpare(t *testing.T) {
 	t.Parallel()
 	run(t, spec{n: 4, role: "replace", args: []string{"spare"}, flags: []string{"--respawn", "2", "--launcher", "exec",
-		"--launch-agent", shellTo(t), "-H", "a:2,lost:2,s", "--spares", "s"}}, 1).counts(
+		"--launch-agent", shellTo(t), "-H", "a:2,lost:2,s", "--spares", "s"}}, 0).counts(
 		map[string]int{`^rank [23] goes on, new: true$`: 2, `^rank [23] is on s$`: 2, `^rank [01] is on a$`: 2})
 }

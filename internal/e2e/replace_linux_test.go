@@ -572,7 +572,7 @@ func TestDeathInReplace(t *testing.T) {
 				}
 				says := `^rank \d: mpi: Replace: `
 				if c.class == "spawn" {
-					says += `(rank 0: )?starting the program of this rank again: rank 0 of spawn \d .*exited with code 3`
+					says += `(rank 0: )?starting the program of this rank again: rank 1 \(started again, .*exited with code 3`
 				}
 				j.counts(map[string]int{says: fails, `^rank \d goes on$`: 4})
 			})
