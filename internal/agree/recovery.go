@@ -78,7 +78,7 @@ type party struct {
 // outbox is what is to be done when Recovery.mu is free.
 type outbox struct {
 	letters  []letter
-	suspects []int32  // ranks that others take for dead, and this one does not yet: a connection shows whether they are
+	suspects []int32 // ranks that others take for dead, and this one does not yet: a connection shows whether they are
 	decided  []decided
 }
 
