@@ -7,7 +7,7 @@ SOAK     ?= 30m
 # SHORT=-short makes the short form of a part, as make test runs it.
 SHORT    ?=
 # How long a package may take: a hang is a failure with a dump of the goroutines. Its long form takes some minutes.
-TIMEOUT  ?= $(if $(SHORT),5m,60m)
+TIMEOUT  ?= $(if $(SHORT),10m,60m)
 export GO FUZZTIME
 
 # Prints a line per package; at the end which tests were skipped and why, which failed, and how many there were.

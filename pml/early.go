@@ -1,8 +1,6 @@
 package pml
 
 import (
-	"slices"
-
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -168,8 +166,7 @@ func (r *Request) isUnmatched() bool {
 // awaitsUnmatched reports whether a caller waits for a message that no receive has been matched with: that of w, or one
 // that sleeps.
 func (l *linkPath) awaitsUnmatched(w *waitFor) bool {
-	callers := func(r *Request) bool { return !l.e.serverWaits(r) }
-	if w != nil && w.asksUnmatched() || slices.ContainsFunc(l.e.probers, callers) {
+	if w != nil && w.asksUnmatched() || len(l.e.probers) > l.e.load.serving {
 		return true
 	}
 	for _, posted := range l.table.Receives() {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"weak"
 
@@ -43,6 +42,7 @@ type Recovery struct {
 	early   []earlyMessage    // for communicators that are being made here: ≤ earlyKept
 	losses  []pml.Loss        // that all parties know
 	left    bool              // this rank makes no call any more, but perhaps on the world
+	over    error             // why nothing is agreed any more; nil: it is
 }
 
 const (
@@ -70,9 +70,10 @@ type party struct {
 	last   uint32           // agreement that was decided
 	left   bool             // the communicator has been freed
 
-	// answered is the last agreement whose decision this rank has passed on. A caller returns no earlier: it may leave,
-	// and a rank that heard of that before the decision would decide without this one.
-	answered atomic.Uint32
+	// answered is the agreement whose decision this rank has passed on. A caller returns no earlier: it may leave, and a
+	// rank that heard of that before the decision would decide without this one. changed is closed when there is another.
+	answered uint32
+	changed  chan struct{}
 }
 
 // outbox is what is to be done when Recovery.mu is free.
@@ -82,7 +83,7 @@ type outbox struct {
 	decided  []decided
 }
 
-// decided is an agreement that has been decided, and for which a caller waits.
+// decided is an agreement that has been decided.
 type decided struct {
 	p      *party
 	number uint32
@@ -217,12 +218,13 @@ func (r *Recovery) party(g *Group) *party {
 		return p
 	}
 	whole := g.whole()
-	p := &party{number: g.number(), members: whole.Members(), machine: consensus.New(whole.Size, whole.Rank)}
+	p := &party{number: g.number(), members: whole.Members(), machine: consensus.New(whole.Size, whole.Rank),
+		changed: make(chan struct{})}
 	r.parties[p.number] = p
 	for _, l := range r.losses {
 		p.lose(l.Rank)
 	}
-	if r.left && p.number != 0 || g.gone.Load() { // others are not to wait for calls on what has been freed
+	if r.left && p.number != 0 || g.gone.Load() { // a call on a communicator that has been freed: others are not to wait for this rank
 		r.leave(p)
 	}
 	return p
@@ -288,24 +290,36 @@ func (o *outbox) add(more outbox) {
 	o.decided = append(o.decided, more.decided...)
 }
 
-// dispatch does what is in an outbox. A letter to a rank that has died is lost. A caller that waits for an agreement
-// gets a message of its own rank: it waits in the engine, as callers do, and so it is the one that polls meanwhile.
-func (r *Recovery) dispatch(out outbox) {
+// dispatch does what is in an outbox. A letter to a rank that has died is lost. The result gets a value for each letter
+// that is sent surely, when it has been taken or is lost.
+func (r *Recovery) dispatch(out outbox) (taken chan error) {
 	e := r.world.Engine
+	taken = make(chan error, len(out.letters))
 	for _, l := range out.letters {
-		if l.surely {
-			e.SendToServer(control, int(l.to), tagAsk, l.body)
-		} else {
+		if !l.surely {
 			e.SendDetached(control, int(l.to), tagAsk, l.body)
+			continue
 		}
+		sent := e.Isend(nil, control, int(l.to), tagAsk, l.body, pml.Synchronous)
+		r.world.InBackground("", func() error {
+			_, err := sent.Wait()
+			taken <- err
+			return nil
+		})
 	}
-	for _, d := range out.decided {
-		d.p.answered.Store(d.number)
-		e.SendDetached(control, int(r.world.WorldRank), answerTag(d.p.number), nil)
+	if len(out.decided) > 0 {
+		r.mu.Lock()
+		for _, d := range out.decided {
+			d.p.answered = d.number
+			close(d.p.changed)
+			d.p.changed = make(chan struct{})
+		}
+		r.mu.Unlock()
 	}
 	for _, world := range out.suspects {
 		e.EnsureLink(int(world))
 	}
+	return taken
 }
 
 // appendFrame writes a frame of the communicator with a number.
@@ -411,6 +425,17 @@ func (r *Recovery) revoke(p *party, g *Group, from int) (out outbox) {
 	return r.settle(p)
 }
 
+// end ends all agreements with err.
+func (r *Recovery) end(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = err
+	for _, p := range r.parties {
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+}
+
 // revokedFor is how long Revoke waits for another rank to hear of it.
 const revokedFor = time.Second
 
@@ -423,22 +448,11 @@ func (g *Group) Revoke() {
 	out := r.learn()
 	news := r.revoke(r.party(g), g, ranks.Undefined)
 	r.mu.Unlock()
-	letters := news.letters
-	news.letters = nil
 	r.dispatch(out)
-	r.dispatch(news)
-	taken := make(chan error, len(letters))
-	for _, l := range letters {
-		sent := g.Engine.Isend(nil, control, int(l.to), tagAsk, l.body, pml.Synchronous)
-		r.world.InBackground("", func() error {
-			_, err := sent.Wait()
-			taken <- err
-			return nil
-		})
-	}
+	taken := r.dispatch(news)
 	soon := time.NewTimer(revokedFor)
 	defer soon.Stop()
-	for range letters {
+	for range news.letters {
 		select {
 		case err := <-taken:
 			if err == nil {
@@ -519,22 +533,29 @@ func (g *Group) Agree(v consensus.Value) (consensus.Value, error) {
 
 // await returns when an agreement that was begun is decided.
 func (r *Recovery) await(p *party, number uint32) (consensus.Value, error) {
-	e := r.world.Engine
-	for pause := nudgeAfter; ; pause = min(2*pause, nudgeMost) {
-		ctx, stop := context.WithTimeout(context.Background(), pause)
-		err := e.AwaitServer(ctx, control, answerTag(p.number)) // dispatch sends that
-		stop()
-		if p.answered.Load() == number {
-			r.mu.Lock()
-			_, v := p.machine.Decided()
-			r.mu.Unlock()
+	pause := nudgeAfter
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		r.mu.Lock()
+		_, v := p.machine.Decided()
+		n, over, changed := p.answered, r.over, p.changed
+		r.mu.Unlock()
+		switch {
+		case n == number:
 			return v, nil
+		case over != nil:
+			return v, over
 		}
-		if err := e.Closed(); err != nil {
-			return consensus.Value{}, err
-		}
-		if err != nil {
+		select {
+		case <-changed:
+		case <-timer.C:
+			if err := r.world.Engine.Closed(); err != nil {
+				return v, err
+			}
 			r.nudge(p)
+			pause = min(2*pause, nudgeMost)
+			timer.Reset(pause)
 		}
 	}
 }

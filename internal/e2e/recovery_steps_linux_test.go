@@ -447,6 +447,9 @@ func (k *walk) run(env, flags []string) {
 // Steps are all that a process sends and receives: lines of PMI-1 to gorun and to the root, packets, the words by which
 // connections are made. With GORUN_TEST_SOAK each step is the last of some process, else some steps are.
 func TestDeathAtStepsOfReplaceAndSpawn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: minutes; TestDeathInReplace and TestParentThatDiesInSpawn kill at chosen moments")
+	}
 	t.Parallel()
 	_, seed := soak(t)
 	rnd := rand.New(rand.NewPCG(seed, 6))
@@ -494,6 +497,9 @@ func TestDeathAtStepsOfReplaceAndSpawn(t *testing.T) {
 // So does a host all of whose ranks die at a step of one of them, and an agent. A host is a PID namespace here, which
 // ends with its agent.
 func TestDeathOfAHostAtStepsOfReplace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: minutes; TestDeathInReplace and TestParentThatDiesInSpawn kill at chosen moments")
+	}
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("PID namespaces need root")
