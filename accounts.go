@@ -6,7 +6,7 @@ import (
 )
 
 // numberOf is the number of this process for a user of gorun: its rank in the world that gorun has started, or the
-// origin of the place that it has. met is the communicator in which it takes a place, or that of Parent, or nil.
+// origin of the place that it has. met is the communicator in which it takes a place, or the result of Parent, or nil.
 func numberOf(m *join.Member, met *Comm) int {
 	if met != nil && !met.IsInter() {
 		if all := met.origins(); all != nil {
@@ -16,7 +16,7 @@ func numberOf(m *join.Member, met *Comm) int {
 	return m.Rank
 }
 
-// accountable are the worlds of whose ranks this one can give account: that of Init, and those of Replace by their
+// accountable are the worlds of whose ranks this one can give account: the world of Init, and worlds of Replace by their
 // origins. The last one is the newest.
 func (b *bridges) accountable(m *join.Member, names standstill.Names) []standstill.World {
 	all := []standstill.World{{Engine: m.Engine, Names: names}}

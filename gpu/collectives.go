@@ -220,7 +220,7 @@ func bcastUse(c *mpi.Comm, root int) use {
 type call[T any] struct {
 	op         string
 	comm       *mpi.Comm // without hooks
-	seen       any       // by hooks; nil: there are none
+	seen       any       // by hooks; nil: no hook is set
 	send, recv []T       // nil: the Slice was zero, or is not used here
 	through    stage
 	to         accel.Buffer // where recv goes at the end
@@ -353,7 +353,7 @@ func copyIn(behind *streamMark, b accel.Buffer, from []byte) error {
 	return c.wait()
 }
 
-// end takes the error of the call of package mpi, and returns that of the call.
+// end takes the error of the call of package mpi, and returns the error of the call of package gpu.
 func (k *call[T]) end(err error) error {
 	err = k.store(err)
 	if k.seen != nil {

@@ -134,7 +134,7 @@ func (e *eachCall) kept() (lines string) {
 	return lines
 }
 
-// note notes the error of a call, and reports whether there is none.
+// note notes the error of a call, and reports whether err is nil.
 func (e *eachCall) note(err error) bool {
 	if err == nil {
 		return true
@@ -152,7 +152,7 @@ func (e *eachCall) note(err error) bool {
 // succeeded.
 func (e *eachCall) again(call func() error) bool { return e.note(call()) || e.note(call()) }
 
-// memory is device memory with this contents; nil: there is none.
+// memory is device memory with this contents; nil: it could not be allocated.
 func (e *eachCall) memory(host []byte) *Slice[byte] {
 	var s Slice[byte]
 	if !e.again(func() (err error) {

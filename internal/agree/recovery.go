@@ -224,7 +224,7 @@ func (r *Recovery) party(g *Group) *party {
 	for _, l := range r.losses {
 		p.lose(l.Rank)
 	}
-	if r.left && p.number != 0 || g.gone.Load() { // a call on a communicator that has been freed: others are not to wait for this rank
+	if r.left && p.number != 0 || g.gone.Load() { // others are not to wait for a call on what has been freed
 		r.leave(p)
 	}
 	return p
