@@ -152,7 +152,7 @@ func (e *eachCall) note(err error) bool {
 // succeeded.
 func (e *eachCall) again(call func() error) bool { return e.note(call()) || e.note(call()) }
 
-// memory is device memory with this contents; nil: it could not be allocated.
+// memory is device memory with this contents; nil: it could not be allocated, or not be filled.
 func (e *eachCall) memory(host []byte) *Slice[byte] {
 	var s Slice[byte]
 	if !e.again(func() (err error) {
@@ -161,7 +161,10 @@ func (e *eachCall) memory(host []byte) *Slice[byte] {
 	}) {
 		return nil
 	}
-	e.again(func() error { return s.CopyFrom(host) })
+	if !e.again(func() error { return s.CopyFrom(host) }) { // the context has ended; what the memory has is not host's
+		e.free(&s)
+		return nil
+	}
 	return &s
 }
 

@@ -391,6 +391,9 @@ func testOutputOnHosts(t *testing.T, w *way) {
 	j.cmd.Stdout = out
 	j.start()
 	out.Close()
+	for rank := range 4 {
+		proc.Eventually(t, "the ranks", func() bool { return len(proc.List(j.isRank(fmt.Sprint(rank)))) > 0 })
+	}
 	time.Sleep(300 * time.Millisecond) // all is full
 	j.tell(syscall.SIGTERM)
 	j.wait(143)
