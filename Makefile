@@ -64,7 +64,7 @@ test: deps       ## what a change must pass
 bare:            ## README's two commands in a fresh Debian root, as CI runs them; BARE='make verify' runs that there
 	scripts/bare $(BARE)
 
-verify: deps-verify  ## all there is: forty minutes
+verify: deps-verify  ## all there is: two hours on 2 cores
 	$(MAKE) --keep-going --no-print-directory vet api cross arm64 unit guard race verbs ucx fuzz stress hosts k8s rdma
 
 deps:            ## installs the Debian packages of make test as root, names them otherwise
