@@ -310,6 +310,7 @@ type circle struct {
 	broken  bool  // this rank has revoked it, or has heard that it is revoked
 	failed  []int // in the world, as this rank has heard
 	acked   int
+	window  bool // a Free revokes it, if a rank has failed by then
 }
 
 // mortalRank is a rank of a program.
@@ -418,7 +419,7 @@ func (r *mortalRank) judge(x *circle, err error, needs ...int) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, mpi.ErrRevoked):
-		r.check(r.ledger.revoked(x.key), "no rank has revoked it: %v", err)
+		r.check(r.ledger.revoked(x.key) && (!x.window || r.anyDies(x.members)), "no rank has revoked it: %v", err)
 		r.heard(x)
 	case errors.Is(err, mpi.ErrPeerFailed):
 		r.check(r.anyDies(needs), "none of ranks %v is dying: %v", needs, err)
@@ -792,7 +793,8 @@ func (r *mortalRank) window(x *circle) {
 	}) {
 		return
 	}
-	y := &circle{key: fmt.Sprintf("%s window %d", x.key, r.turn), members: x.members} // which is not revoked with x
+	// It is not revoked with x.
+	y := &circle{key: fmt.Sprintf("%s window %d", x.key, r.turn), members: x.members, window: true}
 	good := true
 	// Behind a Fence that has failed, ranks that are behind may still put: what this one reads then says nothing.
 	right := func(from, to int, got []int64) {
@@ -833,9 +835,8 @@ func (r *mortalRank) window(x *circle) {
 			break // Free ends what other ranks still do
 		}
 	}
-	if r.does(y, "Free"); r.anyDies(y.members) {
-		r.ledger.revokes(y.key)
-	}
+	r.does(y, "Free")
+	r.ledger.revokes(y.key) // if a rank dies before Free is over
 	r.judge(y, win.Free(), y.members...)
 }
 
