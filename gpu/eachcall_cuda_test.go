@@ -353,25 +353,42 @@ func (e *eachCall) collectives(n int) {
 
 // window has operations of n bytes.
 func (e *eachCall) window(n int) {
-	mine := message(n, e.tag+e.Rank())
-	e.tag += 2
-	mem, buf := e.memory(mine), e.memory(mine)
+	mine, theirs := message(n, e.tag+e.Rank()), message(n, e.tag+e.peer)
+	part, half := message(n/2, e.tag+2+e.Rank()), make([]byte, n-n/2)
+	wants := slices.Concat(message(n/2, e.tag+2+e.peer), theirs[n/2:])
+	e.tag += 4
+	mem, buf := e.memory(wants), e.memory(mine)
 	defer e.free(mem, buf)
 	if mem == nil || buf == nil {
 		mem = &Slice[byte]{of: &allocation{bad: errNoBuffer}, n: n}
 	}
+	before := len(e.errs)
 	w, err := WinCreate(e.Comm, *mem)
 	if !e.note(err) {
 		return
 	}
+	// holds checks what there must be if no rank has had an error here.
+	holds := func(s Slice[byte], want []byte) {
+		if ok(mpi.AllreduceValue(e.Comm, len(e.errs)-before, mpi.Sum)) == 0 {
+			e.holds(s, want)
+		}
+		must(mpi.Barrier(e.Comm))
+	}
 	e.note(w.Fence())
 	e.note(Put(w, *buf, e.peer, 0))
 	e.note(w.Fence())
+	holds(*mem, theirs)
+	e.note(buf.CopyFrom(theirs))
 	e.note(Get(w, buf.On(0), e.peer, 0))
 	e.note(w.Fence())
-	e.note(Put(w, mine[:n/2], e.peer, 0))
-	e.note(Get(w, mine[n/2:], e.peer, int64(n/2)))
+	holds(*buf, mine)
+	e.note(Put(w, part, e.peer, 0))
+	e.note(Get(w, half, e.peer, int64(n/2)))
 	e.note(w.Fence())
+	holds(*mem, wants)
+	if ok(mpi.AllreduceValue(e.Comm, len(e.errs)-before, mpi.Sum)) == 0 {
+		same(half, mine[n/2:])
+	}
 	if e.Rank() == 0 {
 		e.note(w.Lock(1, mpi.Exclusive))
 		e.note(Put(w, *buf, 1, 0))
@@ -379,6 +396,10 @@ func (e *eachCall) window(n int) {
 		e.note(Get(w, *buf, 1, 0))
 		e.note(w.Unlock(1))
 	}
+	if e.Rank() == 1 {
+		wants = theirs
+	}
+	holds(*mem, wants)
 	e.note(w.Free())
 }
 
