@@ -358,13 +358,14 @@ func (e *eachCall) window(n int) {
 	wants := slices.Concat(message(n/2, e.tag+2+e.peer), theirs[n/2:])
 	e.tag += 4
 	mem, buf := e.memory(wants), e.memory(mine)
-	defer e.free(mem, buf)
+	all := []*Slice[byte]{mem, buf} // which stay where a byte is wrong: the window has them
 	if mem == nil || buf == nil {
 		mem = &Slice[byte]{of: &allocation{bad: errNoBuffer}, n: n}
 	}
 	before := len(e.errs)
 	w, err := WinCreate(e.Comm, *mem)
 	if !e.note(err) {
+		e.free(all...)
 		return
 	}
 	// holds checks what there must be if no rank has had an error here.
@@ -401,6 +402,7 @@ func (e *eachCall) window(n int) {
 	}
 	holds(*mem, wants)
 	e.note(w.Free())
+	e.free(all...)
 }
 
 // round makes all calls, and returns what has failed.
