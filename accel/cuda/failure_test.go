@@ -127,29 +127,38 @@ func TestEachCallFails(t *testing.T) {
 				if _, err := p.call(Args{Method: "Round", Bytes: handle, N: m.Size}); err != nil {
 					t.Errorf("the next round: %v", err)
 				}
+				out, err := p.call(Args{Method: "Left"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if now := string(out.Bytes); left != "" && now != left {
+					t.Errorf("a round on warm pools makes of\n%s\nthis:\n%s", left, now)
+				}
+				left = string(out.Bytes)
 			}
-			out, err := p.call(Args{Method: "Left"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return first, string(out.Bytes)
+			return first, left
 		}
 		first, usual := rounds(newPeer(t))
 		if first != nil {
 			t.Fatal(first)
 		}
 		t.Logf("%s: a round leaves\n%s", how, usual)
+		// Which calls of a name Open makes when it has something to undo.
+		undoes := map[string]int{"cuMemAddressReserve": 2, "cuMemMap": 2, "cuMemSetAccess": 2}
+		if how == "cuIpcOpenMemHandle" {
+			undoes = map[string]int{"cuPointerGetAttributes": 4}
+		}
 		for _, c := range []struct {
 			call string
 			most int // how often a round may make the call fail
 		}{{"cuMemHostRegister", 1}, {"cuMemHostUnregister", 1}, {"cuDevicePrimaryCtxRetain", 1}, {"cuStreamCreate", 1},
 			{"cuCtxPushCurrent", 2}, {"cuMemCreate", 2}, {"cuMemAddressReserve", 2}, {"cuMemMap", 2}, {"cuMemSetAccess", 2},
-			{"cuPointerGetAttributes", 2}, {"cuMemExportToShareableHandle", 2}, {"cuEventCreate", 1}, {"cuMemcpyAsync", 2},
+			{"cuPointerGetAttributes", 4}, {"cuMemExportToShareableHandle", 2}, {"cuEventCreate", 1}, {"cuMemcpyAsync", 2},
 			{"cuEventRecord", 2}, {"cuMemGetHandleForAddressRange", 2}, {"cuLaunchHostFunc", 1},
 			{how, 2}} {
 			for nth := 1; nth <= c.most; nth++ {
 				call := c.call
-				if testing.Short() && (nth > 1 || how == "cuIpcOpenMemHandle" && call != how) {
+				if testing.Short() && nth != undoes[call] && (nth > 1 || how == "cuIpcOpenMemHandle" && call != how) {
 					continue
 				}
 				name := fmt.Sprintf("%s:%d", call, nth)
@@ -167,7 +176,7 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
-// A copy does not run any more when Done has returned an error, also if the call has failed and not the copy: its
+// A copy does not run any more when Done or Copy has returned an error, also if a call has failed and not the copy: its
 // caller uses the memory again.
 func TestDoneFails(t *testing.T) {
 	d := softGPU(t)
@@ -192,8 +201,51 @@ func TestDoneFails(t *testing.T) {
 			}
 		}
 	}
+	for range 10 {
+		clear(host)
+		orderFailure("cuEventRecord", 1)
+		if _, err := d.Copy(0, address(host), m.Base, int64(len(want))); err == nil ||
+			!strings.Contains(err.Error(), "cuEventRecord") {
+			t.Errorf("cuEventRecord fails: %v", err)
+		}
+		orderFailure("", 0)
+		returned := bytes.Clone(host)
+		if err := userCall(0, "cuCtxSynchronize"); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(host, returned) {
+			t.Fatal("cuEventRecord fails: the copy still runs when Copy has returned the error")
+		}
+	}
 	if err := errors.Join(d.Unpin(host), d.Free(m)); err != nil {
 		t.Error(err)
+	}
+}
+
+// An event is used again, whether it has ended or was given up, and those for which the pool has no room are destroyed.
+func TestEventsAreUsedAgain(t *testing.T) {
+	d := softGPU(t)
+	events := func() string { return field([]byte(left()), "events ") }
+	var after string
+	for round := range 3 {
+		var all []accel.Event
+		for range 300 {
+			all = append(all, must(d.Mark(0, 0)))
+		}
+		for i, ev := range all {
+			if i&1 == 0 {
+				d.Drop(0, ev)
+				continue
+			}
+			for !must(d.Done(0, ev)) {
+				time.Sleep(10 * time.Microsecond)
+			}
+		}
+		now := events()
+		if round > 0 && now != after {
+			t.Errorf("round %d: there are %s events, and %s after the round before", round, now, after)
+		}
+		after = now
 	}
 }
 

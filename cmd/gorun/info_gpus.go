@@ -77,7 +77,7 @@ func (m machine) printGPUs(w io.Writer, cols int) {
 	notes := m.gpuNotes()
 	if known {
 		notes = append([]string{"CUDA: the number by which programs name the GPU; peers: the GPUs that copy to and from it " +
-			"directly, by NVLink or PCIe"}, notes...)
+			"directly, by NVLink or PCIe (nvidia-smi topo -m says which)"}, notes...)
 	}
 	printNotes(w, notes, cols)
 	if len(m.Devices) > 0 {

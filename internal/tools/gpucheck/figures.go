@@ -43,7 +43,7 @@ func atLeast(ratio float64, what string) goal {
 	return goal{text: fmt.Sprintf("at least %v × the %s", ratio, what), least: true, ratio: true, value: ratio}
 }
 
-// figures measures what issue 29 has goals for.
+// figures measures what issue 29 has goals for, and what decides whether a kernel should reduce.
 func (c *check) figures() {
 	c.Printf("\nfigures\n")
 	pulls, err := c.pulls([]int64{8, 64 << 10, 1 << 20, 16 << 20, 256 << 20})
@@ -90,6 +90,15 @@ func (c *check) figures() {
 		c.figure(figure{Name: "D to D, " + size + "iB, by tcp loopback", Value: value / 1e3, Unit: "GB/s",
 			Beside: "H to H", Other: host / 1e3}, atLeast(0.8, "H to H"), err)
 	}
+	// The host's is in each of them. The rest is copies, which a kernel that reduces would not save.
+	const reduction = "collective allreduce -m 64M:64M"
+	host, err := c.measure(measurement{command: reduction})
+	var value float64
+	if err == nil {
+		value, err = c.measure(measurement{command: reduction + " -d cuda"})
+	}
+	c.figure(figure{Name: "Allreduce of device memory, 64 MiB", Value: value, Unit: "us", Beside: "of the host's",
+		Other: host}, goal{}, err)
 	c.withAndWithoutCgo("H to H, 8 B, with the driver's door", "latency", "-m 8:8", "us", "without cgo", 1.05)
 	c.withAndWithoutCgo("H to H, 1 MiB, with the driver's door", "latency", "-m 1M:1M", "us", "without cgo", 1.05)
 }

@@ -48,7 +48,7 @@ func TestPartsDoNotStopEachOther(t *testing.T) {
 		}
 	}
 	// The driver, answers (which is not there), bibw and collective.
-	if bad != 4 || len(c.report.Parts) < 15 || len(c.report.Figures) != 12 || c.report.code() != failed {
+	if bad != 4 || len(c.report.Parts) < 15 || len(c.report.Figures) != 13 || c.report.code() != failed {
 		t.Errorf("%d of %d parts are bad, %d figures, code %d\n%s", bad, len(c.report.Parts), len(c.report.Figures),
 			c.report.code(), c.Text)
 	}
