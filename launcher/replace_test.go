@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -188,6 +189,40 @@ func TestPlacesHostile(t *testing.T) {
 		if got := fmt.Sprint(takes); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
 		}
+	}
+}
+
+// heard returns what a run and its spawned jobs say from now on. It is called once.
+func heard(r *run) (said func() string) {
+	var text strings.Builder
+	o := stdio.NewOutlet(&text, false, nil)
+	r.streams = stdio.NewTo(o, o)
+	return func() string {
+		o.Flush()
+		return text.String()
+	}
+}
+
+// A Spawn that fails since a host is lost is an error of the rank that has asked. The job has no code of it.
+func TestHostIsLostInSpawn(t *testing.T) {
+	r := onHosts(t, "a:1,b:1", "")
+	heard(r)
+	r.policy = policy{recover: true, deaths: &r.spawns.deaths}
+	var err error
+	s := &spawned{outer: r, number: 1, joins: 2, want: pmi.Spawn{Ranks: 1}, answer: func(e error) { err = e }}
+	s.run = (&Job{Options: r.job.Options, Spawn: 1}).newRun(&Plan{World: 1})
+	s.run.spawned, s.run.streams, s.run.log, s.run.policy.deaths = s, r.streams, logger("", nil), &r.spawns.deaths
+	s.run.ranks[0], s.run.alive = &rankState{host: "b", started: true}, 1
+	s.run.hostLost(errors.New("host b is lost"))
+	s.run.remoteLost(0)
+	if err == nil || err.Error() != "host b is lost" {
+		t.Errorf("Spawn is answered: %v", err)
+	}
+	if code := r.policy.result(); code != 0 {
+		t.Errorf("the job has exit code %d", code)
+	}
+	if !r.spawns.isLost("b") {
+		t.Error("the host may be used again")
 	}
 }
 
