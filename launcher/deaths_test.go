@@ -19,7 +19,7 @@ func TestDeathsAndStarts(t *testing.T) {
 	spawned := procs.Exit{Rank: 1, Spawn: 1}
 	type step func(d *deaths)
 	died := func(e procs.Exit, code int) step { return func(d *deaths) { d.died(e, code) } }
-	start := func(e procs.Exit) step { return func(d *deaths) { d.start(idOf(e)) } }
+	start := func(e procs.Exit) step { return func(d *deaths) { d.take(1); d.start(idOf(e)) } }
 	met := func(e procs.Exit, times int) step { return func(d *deaths) { d.met(again(e, times)) } }
 	const well = "all ranks that died were started again, and the job has ended well: "
 	badly := func(code, of string) string {
