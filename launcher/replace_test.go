@@ -129,6 +129,16 @@ func TestSpareIsFreeAgain(t *testing.T) {
 	}
 }
 
+// gorun says of a rank that it could not start on a spare.
+func TestOutOfSpares(t *testing.T) {
+	some, none := onHosts(t, "a:2,b:2", "s,u"), onHosts(t, "a:2,b:2", "")
+	for host, want := range map[string]bool{"a": true, "b": false, "s": false, "u": false} {
+		if some.outOfSpares(host, "b") != want || none.outOfSpares(host, "b") {
+			t.Errorf("a rank of b starts on %s: with spares %v, without %v", host, !want, none.outOfSpares(host, "b"))
+		}
+	}
+}
+
 // A host that is lost later takes its new ranks along, and the ranks of one host stay together in several calls.
 func TestPlacesOfReplacedAgain(t *testing.T) {
 	r := onHosts(t, "a:2,b:2,c:1", "s,u")
