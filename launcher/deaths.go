@@ -98,7 +98,19 @@ func (d *deaths) hostLost(why string) (news bool) {
 	return news
 }
 
-// goesOn ends the line about a rank that has died, or about several.
+// goesOnWithout ends the line about a rank that has died. Other ranks may have heard of that before, and have asked for
+// its start.
+func (d *deaths) goesOnWithout(e procs.Exit) string {
+	d.mu.Lock()
+	starts := d.times[idOf(e)] > e.Again
+	d.mu.Unlock()
+	if starts {
+		return "; the job goes on, and Replace starts it again"
+	}
+	return d.goesOn("it")
+}
+
+// goesOn ends the line about ranks that have died.
 func (d *deaths) goesOn(them string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -103,3 +103,20 @@ func TestHostIsLostOnce(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Ranks may ask for the start of a rank before gorun has heard of its end. That start is not said to be missing.
+func TestDeathIsHeardAfterItsStart(t *testing.T) {
+	d := &deaths{most: 1}
+	d.take(1)
+	d.start(rankID{rank: 1})
+	const starts, none = "; the job goes on, and Replace starts it again",
+		"; the job goes on without it: no start of --respawn 1 is left"
+	for _, c := range []struct {
+		e    procs.Exit
+		want string
+	}{{procs.Exit{Rank: 1}, starts}, {procs.Exit{Rank: 2}, none}, {procs.Exit{Place: 1, Again: 1}, none}} {
+		if got := d.goesOnWithout(c.e); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
+		}
+	}
+}
