@@ -96,22 +96,18 @@ func (r *run) origin() *run {
 	return r
 }
 
-// startAgain makes of a spawned job one whose ranks are ranks of r.origin that start again, if q says which. It reports
-// whether it does.
-func (r *run) startAgain(j *Job, q pmi.Spawn) bool {
-	o, ranks := r.origin(), q.Dead
-	if !q.InPlaces() || len(ranks) != q.Ranks || slices.Max(ranks) >= o.plan.World {
-		return false
-	}
+// startAgain makes of a spawned job one whose ranks are ranks of r.origin that start again. first is the number of the
+// first of these starts.
+func (r *run) startAgain(j *Job, takes []rankID, first int) {
+	o := r.origin()
 	a := &Again{Spawn: o.job.Spawn, Place: o.job.Place, Before: o.job.Before}
-	for _, rank := range ranks {
-		w := o.placeOf(rank)
-		w.Times, w.Start = r.first().spawns.deaths.start(rankID{o.job.Spawn, rank})
+	for i, id := range takes {
+		w := o.placeOf(id.rank)
+		w.Times, w.Start = r.first().spawns.deaths.start(id), first+i
 		a.Ranks = append(a.Ranks, w)
 	}
 	j.Again, j.Apps = a, o.appsOf(a.Ranks)
 	j.OutputDir, j.PrintExits = o.job.OutputDir, r.first().job.PrintExits
-	return true
 }
 
 // haveMet says that ranks have been started again.
@@ -123,23 +119,47 @@ func (s *spawned) haveMet() {
 	for rank, w := range r.job.Again.Ranks {
 		e := r.job.titled(procs.Exit{Rank: rank})
 		r.first().spawns.deaths.met(e)
-		r.say("%s has been started again on %s (start %d of --respawn %d)", e.Name(), r.hostOf(rank), w.Start,
-			r.job.Respawn)
+		host, why := r.hostOf(rank), ""
+		if r.first().outOfSpares(host, w.Host) {
+			why = "; no spare is free"
+		}
+		r.say("%s has been started again on %s (start %d of --respawn %d)%s", e.Name(), host, w.Start, r.job.Respawn, why)
 	}
 }
 
-// sayFailed says that ranks have not been started again, unless the job ends.
-func (s *spawned) sayFailed(err error) {
-	r := s.run
-	if r.job.Again == nil || s.ending {
+// sayFailed says that the processes of a job do not take the places of ranks, unless the whole job ends.
+func (s *spawned) sayFailed(j *Job, err error) {
+	if !s.want.InPlaces() || s.ending {
 		return
 	}
 	if err == errEnds {
 		err = errors.New("the rank that has asked for it has ended")
 	}
-	for rank, w := range r.job.Again.Ranks {
-		r.say("%s was not started again (start %d of --respawn %d): %v", r.nameOf(rank), w.Start, r.job.Respawn, err)
+	if j.Again == nil {
+		s.outer.sayRefused(slices.Repeat([]rankID{noRank}, s.want.Ranks), err)
+		return
 	}
+	for rank, w := range j.Again.Ranks {
+		s.outer.say("%s was not started again (start %d of --respawn %d): %v", j.titled(procs.Exit{Rank: rank}).Name(),
+			w.Start, j.Respawn, err)
+	}
+}
+
+// sayRefused says that Replace starts no processes, for which there is no job. Where the user does not want any, that
+// was said at the end of each rank.
+func (r *run) sayRefused(takes []rankID, err error) {
+	if len(takes) == 0 || r.job.Respawn == 0 {
+		return
+	}
+	what := fmt.Sprintf("%d %s", len(takes), plural(len(takes), "process"))
+	if takes[0] != noRank {
+		var names []string
+		for _, id := range takes {
+			names = append(names, procs.Exit{Rank: id.rank, Spawn: id.spawn}.Name())
+		}
+		what = someOf(names) + " again"
+	}
+	r.say("Replace has not started %s: %v", what, err)
 }
 
 // placeOf is where a rank was first.

@@ -3,6 +3,7 @@ package launcher
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
@@ -42,7 +43,12 @@ func askAgain(t *testing.T, ranks ...int) pmi.Spawn {
 // jobFor is the job that rank 0 has asked for.
 func jobFor(t *testing.T, r *run, q pmi.Spawn) *Job {
 	t.Helper()
-	j, err := r.spawnedJob(&spawned{outer: r, number: 1, want: q})
+	r.spawns.count = new(atomic.Int32)
+	takes, err := r.placesOf(q)
+	var j *Job
+	if err == nil {
+		j, err = (&spawned{outer: r, want: q}).prepare(takes)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,14 +67,10 @@ func TestAgainIsAsBefore(t *testing.T) {
 			{Ranks: 1, Path: "/bin/true", Name: "master", Args: []string{"-m"}},
 			{Ranks: 3, Path: "/bin/false", Name: "worker", Dir: "/", Env: []string{"A=2"}},
 		}}
-		j.Recover, j.Respawn, j.OutputDir = true, 4, "/od"
+		j.Recover, j.Respawn, j.OutputDir = true, 5, "/od"
 		r := runOf(t, j, cpusOf(cpus))
 		for _, ranks := range [][]int{{2}, {0, 3}, {1, 2}} {
-			q := askAgain(t, ranks...)
-			k := jobFor(t, r, q)
-			if !r.startAgain(k, q) {
-				t.Fatalf("ranks %v do not start again", ranks)
-			}
+			k := jobFor(t, r, askAgain(t, ranks...))
 			p, err := k.plan(cpusOf(cpus))
 			if err != nil {
 				t.Fatal(err)
@@ -103,18 +105,15 @@ func TestAgainIsAsBefore(t *testing.T) {
 // Ranks of a job on several hosts know where they were. What a process asks for that is none of the job's is started as
 // by Spawn.
 func TestAgainOnHosts(t *testing.T) {
-	j := &Job{Apps: []App{{Ranks: 5, Path: "/bin/true", Name: "true"}}, Hosts: []place.Host{{Name: "again-a", Slots: 2},
+	j := &Job{Options: Options{Respawn: 1}, Apps: []App{{Ranks: 5, Path: "/bin/true", Name: "true"}}, Hosts: []place.Host{{Name: "again-a", Slots: 2},
 		{Name: "again-b", Slots: 3}}}
 	r := runOf(t, j, cpusOf(2))
 	if w := r.placeOf(3); w.Rank != 3 || w.Host != "again-b" || w.Local != 1 || w.LocalSize != 3 {
 		t.Errorf("%+v", w)
 	}
-	if q := askAgain(t, 5); r.startAgain(jobFor(t, r, q), q) {
-		t.Error("rank 5 of 5 starts again")
-	}
 	unknown := askAgain(t, 1)
 	unknown.Dead = nil
-	if r.startAgain(jobFor(t, r, unknown), unknown) {
+	if jobFor(t, r, unknown).Again != nil {
 		t.Error("a rank that is not known starts again")
 	}
 	for _, bad := range []*Again{{}, {Ranks: []AgainRank{{Rank: -1, Times: 1, LocalSize: 1}}},

@@ -35,6 +35,8 @@ type asking struct {
 	over  <-chan time.Time
 	watch *waits.Watch     // nil: no watch for jobs that stand
 	turn  <-chan time.Time // of watch
+	// looking is set while the watch asks all runs: ranks of the others may answer when now is over.
+	looking bool
 }
 
 // inquiry is one question to ranks.
@@ -354,7 +356,7 @@ func (r *run) beginWatch() {
 func (r *run) watchTurn() {
 	a := &r.asking
 	a.turn = time.After(a.watch.Limit / stallTurns)
-	if a.now != nil || r.starting > 0 || r.policy.phase != working || r.leaving {
+	if a.now != nil || a.looking || r.starting > 0 || r.policy.phase != working || r.leaving {
 		return
 	}
 	ranks := r.running()
@@ -392,8 +394,9 @@ func (r *run) watchReplaced() {
 	if !ok {
 		return
 	}
+	a.looking = true
 	r.askAll(question{Level: level, Rank: waits.Any}, func(rows []row) {
-		if a.watch != nil && a.watch.Hear(time.Now(), ranks, ofOneReplace(rows)) {
+		if a.looking = false; a.watch != nil && a.watch.Hear(time.Now(), ranks, ofOneReplace(rows)) {
 			a.turn = nil
 			r.stalled()
 		}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/waits"
 )
@@ -20,6 +21,29 @@ func TestTableOfSeveralRuns(t *testing.T) {
 		"rank 0: sleeps", "rank 1 (started again): reads"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The watch for jobs that stand does not look again while ranks of a spawned job have not answered.
+func TestOneLookAtATime(t *testing.T) {
+	of := func(j *Job) *run {
+		r := &run{job: j, plan: &Plan{World: 2}, mailbox: newMailbox(), ranks: map[int]*rankState{}}
+		for rank := range r.plan.World {
+			r.ranks[rank] = &rankState{host: "a", started: true, ended: true}
+		}
+		return r
+	}
+	r, again := of(&Job{Options: Options{Respawn: 1, Stall: Stall{Limit: time.Hour}}}), of(&Job{Spawn: 1})
+	r.spawns.all = []*spawned{{outer: r, number: 1, run: again, begun: true}}
+	r.beginWatch()
+	for look := 1; look < 3; look++ {
+		r.watchTurn()
+		r.watchTurn()
+		if r.asking.last != look {
+			t.Fatalf("%d looks have begun, want %d", r.asking.last, look)
+		}
+		(<-again.posts)() // it answers
+		(<-r.posts)()     // which ends the look
 	}
 }
 

@@ -6,20 +6,28 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
-// rankID is a rank of any of the jobs of a run, as the user names it.
+// rankID is a rank of the first job, or of one that Spawn has started, as the user names it. Where it starts again,
+// several processes have it one after the other.
 type rankID struct{ spawn, rank int }
 
+// noRank stands for a rank that is not known.
+var noRank = rankID{-1, 0}
+
 func idOf(e procs.Exit) rankID { return rankID{e.Spawn, e.Number()} }
+
+// idOf is which rank a rank of a job is for the user.
+func (j *Job) idOf(rank int) rankID { return idOf(j.titled(procs.Exit{Rank: rank})) }
 
 // deaths are the ranks of a job and its spawned jobs that have died while the job goes on, and how often each has been
 // started again. Every supervisor of the job may call its methods.
 type deaths struct {
 	mu     sync.Mutex
 	most   int            // starts that --respawn allows; 0: no rank is started again; never changes
-	starts int            // guarded by mu; so far
+	starts int            // guarded by mu; ranks that were started in the places of others, or were to be
 	times  map[rankID]int // guarded by mu; how often a rank has been started again, or was to be
 	back   map[rankID]int // guarded by mu; which of these starts was the last one that has met the other ranks
 	all    []death        // guarded by mu; in their order
@@ -34,16 +42,33 @@ type death struct {
 	code  int // that it gives to the job
 }
 
-// start counts that a rank is started again. It returns which of its own starts that is, and which of all.
-func (d *deaths) start(id rankID) (times, number int) {
+// take counts n starts that are to be made, also if they fail then, and says why they must not be. first is the number
+// of the first one.
+func (d *deaths) take(n int) (first int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.most == 0:
+		return 0, fmt.Errorf("%w: gorun was not given --respawn; start the job with --respawn %d or more, or call Shrink",
+			pmi.ErrNoSpawn, n)
+	case d.starts+n > d.most:
+		return 0, fmt.Errorf("%w: the starts of --respawn %d do not suffice: ranks to start now: %d, started before: %d; "+
+			"give more, or call Shrink", pmi.ErrNoSpawn, d.most, n, d.starts)
+	}
+	first = d.starts + 1
+	d.starts += n
+	return first, nil
+}
+
+// start notes that a rank is started again. It returns which of its own starts that is.
+func (d *deaths) start(id rankID) (times int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.times == nil {
 		d.times, d.back = map[rankID]int{}, map[rankID]int{}
 	}
 	d.times[id]++
-	d.starts++
-	return d.times[id], d.starts
+	return d.times[id]
 }
 
 // met notes that a rank that was started again has met the others. The deaths of its earlier processes do not count.
@@ -73,7 +98,19 @@ func (d *deaths) hostLost(why string) (news bool) {
 	return news
 }
 
-// goesOn ends the line about a rank that has died, or about several.
+// goesOnWithout ends the line about a rank that has died. Other ranks may have heard of that before, and have asked for
+// its start.
+func (d *deaths) goesOnWithout(e procs.Exit) string {
+	d.mu.Lock()
+	starts := d.times[idOf(e)] > e.Again
+	d.mu.Unlock()
+	if starts {
+		return "; the job goes on, and Replace starts it again"
+	}
+	return d.goesOn("it")
+}
+
+// goesOn ends the line about ranks that have died.
 func (d *deaths) goesOn(them string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,7 +19,7 @@ func TestDeathsAndStarts(t *testing.T) {
 	spawned := procs.Exit{Rank: 1, Spawn: 1}
 	type step func(d *deaths)
 	died := func(e procs.Exit, code int) step { return func(d *deaths) { d.died(e, code) } }
-	start := func(e procs.Exit) step { return func(d *deaths) { d.start(idOf(e)) } }
+	start := func(e procs.Exit) step { return func(d *deaths) { d.take(1); d.start(idOf(e)) } }
 	met := func(e procs.Exit, times int) step { return func(d *deaths) { d.met(again(e, times)) } }
 	const well = "all ranks that died were started again, and the job has ended well: "
 	badly := func(code, of string) string {
@@ -101,5 +101,22 @@ func TestHostIsLostOnce(t *testing.T) {
 	}
 	if got := d.goesOn("its ranks"); !strings.HasPrefix(got, "; the job goes on, and Replace may start its ranks again") {
 		t.Error(got)
+	}
+}
+
+// Ranks may ask for the start of a rank before gorun has heard of its end. That start is not said to be missing.
+func TestDeathIsHeardAfterItsStart(t *testing.T) {
+	d := &deaths{most: 1}
+	d.take(1)
+	d.start(rankID{rank: 1})
+	const starts, none = "; the job goes on, and Replace starts it again",
+		"; the job goes on without it: no start of --respawn 1 is left"
+	for _, c := range []struct {
+		e    procs.Exit
+		want string
+	}{{procs.Exit{Rank: 1}, starts}, {procs.Exit{Rank: 2}, none}, {procs.Exit{Place: 1, Again: 1}, none}} {
+		if got := d.goesOnWithout(c.e); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
+		}
 	}
 }

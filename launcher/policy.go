@@ -118,7 +118,7 @@ func (p *policy) exited(now time.Time, e rankEnd) action {
 		if p.deaths.died(e.Exit, code); e.Err != nil {
 			return action{gone: e.Rank + 1} // its host is lost, which was said
 		}
-		return action{gone: e.Rank + 1, say: []string{cause + p.deaths.goesOn("it")}}
+		return action{gone: e.Rank + 1, say: []string{cause + p.deaths.goesOnWithout(e.Exit)}}
 	}
 	p.blame(e)
 	return p.fail(now)

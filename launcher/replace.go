@@ -14,16 +14,13 @@ import (
 // A rank that takes the place of a dead one starts on the host of that, if the host is not lost; else on a spare; else
 // on the host that has the fewest ranks (docs/decisions/spawn.md).
 
-// worldRank is a rank of a world: that of the first job (0), or that of a job which Spawn has started. Where ranks are
-// replaced, several processes have it one after the other. Processes that take places have no world here.
-type worldRank struct{ world, rank int }
-
 // roster is which process has which rank, and which hosts are lost. All runs of a job share that of the first one, and
 // any goroutine may use it.
 type roster struct {
-	mu      sync.Mutex
-	holders map[worldRank]*holder // guarded by mu; nil: no rank of the job may be replaced
-	lost    map[string]bool       // guarded by mu; names of hosts
+	mu sync.Mutex
+	// holders is guarded by mu. nil: no rank of the job may be replaced, or all are on this host.
+	holders map[rankID]*holder
+	lost    map[string]bool // guarded by mu; names of hosts
 	// standsFor has the spares whose slots are not said and that are in use: each takes the ranks of one lost host.
 	standsFor map[string]string // guarded by mu
 	changed   chan struct{}     // guarded by mu; closed at the next change; nil: no goroutine waits for one
@@ -64,17 +61,17 @@ func (l *roster) notify() {
 // enroll notes where the ranks of a run are about to start, which take no places.
 func (r *run) enroll() {
 	first := r.first()
-	if first.job.Respawn == 0 || r.parent != nil {
+	if first.job.Respawn == 0 || !first.plan.Remote {
 		return
 	}
 	l, layout := &first.spawns.roster, r.plan.Layout
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.holders == nil {
-		l.holders = map[worldRank]*holder{}
+		l.holders = map[rankID]*holder{}
 	}
 	for rank, host := range layout.Order.Ranks(r.plan.World) {
-		l.holders[r.worldRank(rank)] = &holder{job: r.job.Spawn, host: layout.Hosts[host].Name}
+		l.holders[r.job.idOf(rank)] = &holder{job: r.job.Spawn, host: layout.Hosts[host].Name}
 	}
 }
 
@@ -82,7 +79,7 @@ func (r *run) enroll() {
 func (r *run) rankGone(rank int) {
 	l := &r.first().spawns.roster
 	l.mu.Lock()
-	if h := l.holders[r.worldRank(rank)]; h != nil && h.job == r.job.Spawn {
+	if h := l.holders[r.job.idOf(rank)]; h != nil && h.job == r.job.Spawn {
 		h.ended = true
 		l.notify()
 	}
@@ -90,15 +87,15 @@ func (r *run) rankGone(rank int) {
 	r.spawns.rankEnded(rank)
 }
 
-// dismiss notes the end of a spawned job. Where ranks have taken places, these may be taken again.
-func (l *roster) dismiss(s *spawned) {
+// dismiss notes the end of a spawned job. Where its ranks have taken places, these may be taken again.
+func (l *roster) dismiss(j *Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for rank := range s.want.Ranks {
-		at := s.worldRank(rank)
+	for rank := range j.Size() {
+		at := j.idOf(rank)
 		switch h := l.holders[at]; {
-		case h == nil || h.job != s.number:
-		case s.takes == nil:
+		case h == nil || h.job != j.Spawn:
+		case j.Again == nil:
 			delete(l.holders, at)
 		default:
 			h.ended = true
@@ -107,42 +104,8 @@ func (l *roster) dismiss(s *spawned) {
 	l.notify()
 }
 
-// world is the number of the world in which the places count that a rank of r asks for.
-func (r *run) world() int {
-	switch s := r.spawned; {
-	case s == nil:
-		return 0
-	case s.takes != nil:
-		return s.outer.world()
-	default:
-		return s.number
-	}
-}
-
-// worldSize is how many ranks that has.
-func (r *run) worldSize() int {
-	if s := r.spawned; s != nil && s.takes != nil {
-		return s.outer.worldSize()
-	}
-	return r.plan.World
-}
-
-func (r *run) worldRank(rank int) worldRank {
-	if r.spawned != nil {
-		return r.spawned.worldRank(rank)
-	}
-	return worldRank{0, rank}
-}
-
-func (s *spawned) worldRank(rank int) worldRank {
-	if s.takes != nil {
-		return s.takes[rank]
-	}
-	return worldRank{s.number, rank}
-}
-
-// placesOf is which places the processes take that a rank of r asks for. The zero rank is not known: {-1, 0}.
-func (r *run) placesOf(q pmi.Spawn) (takes []worldRank, err error) {
+// placesOf is which ranks the processes become that a rank of r asks for, or noRank for each; nil: they take no places.
+func (r *run) placesOf(q pmi.Spawn) (takes []rankID, err error) {
 	if !q.InPlaces() {
 		if q.Dead != nil {
 			err = errors.New("the request names dead ranks, and its processes take no places")
@@ -150,25 +113,23 @@ func (r *run) placesOf(q pmi.Spawn) (takes []worldRank, err error) {
 		return nil, err
 	}
 	if q.Dead == nil { // of a communicator whose ranks the one that asks cannot tell
-		return slices.Repeat([]worldRank{noRank}, q.Ranks), nil
+		return slices.Repeat([]rankID{noRank}, q.Ranks), nil
 	}
+	o := r.origin()
 	for _, rank := range q.Dead {
-		if rank >= r.worldSize() {
-			return nil, fmt.Errorf("the request names dead rank %d of a world of %d ranks", rank, r.worldSize())
+		if rank >= o.plan.World {
+			return nil, fmt.Errorf("the request names dead rank %d of a world of %d ranks", rank, o.plan.World)
 		}
-		takes = append(takes, worldRank{r.world(), rank})
+		takes = append(takes, rankID{o.job.Spawn, rank})
 	}
 	return takes, nil
 }
-
-// noRank stands for a rank that is not known.
-var noRank = worldRank{-1, 0}
 
 // awaitEnds waits until this process knows of each rank whose place is to be taken that it has ended or that its host
 // is lost: the ranks may hear of that before. Without the wait, ranks of a lost host would be started there again.
 // A host is found lost a little more than GORUN_PEER_TIMEOUT after its last word. When no end has been heard of long
 // after that, the ranks do not reach each other.
-func (r *run) awaitEnds(takes []worldRank, limit time.Duration) {
+func (r *run) awaitEnds(takes []rankID, limit time.Duration) {
 	if len(takes) == 0 || !r.first().plan.Remote {
 		return
 	}
@@ -194,7 +155,7 @@ func (r *run) awaitEnds(takes []worldRank, limit time.Duration) {
 }
 
 // unlessEnded returns nil if all processes that have these ranks have ended, or else what is closed at the next change.
-func (l *roster) unlessEnded(takes []worldRank) <-chan struct{} {
+func (l *roster) unlessEnded(takes []rankID) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, at := range takes {
@@ -208,8 +169,9 @@ func (l *roster) unlessEnded(takes []worldRank) <-chan struct{} {
 	return nil
 }
 
-// settle chooses the host of each process that takes a place, and notes it. number is that of their job.
-func (r *run) settle(takes []worldRank, number int) (hosts []place.Host, at []int, err error) {
+// settle chooses the host of each process that takes a place, and notes it. number is that of their job. Ranks whose
+// hosts live come first: a spare to which ranks return is not free.
+func (r *run) settle(takes []rankID, number int) (hosts []place.Host, at []int, err error) {
 	plan := r.first().plan
 	if !plan.Remote {
 		return []place.Host{{Name: plan.Host}}, make([]int, len(takes)), nil
@@ -223,46 +185,45 @@ func (r *run) settle(takes []worldRank, number int) (hosts []place.Host, at []in
 			load[h.host]++
 		}
 	}
-	for _, rank := range takes {
-		was := ""
-		if h := l.holders[rank]; h != nil {
-			was = h.host
+	was, chosen := make([]string, len(takes)), make([]string, len(takes))
+	for i, rank := range takes {
+		h := l.holders[rank]
+		if h == nil {
+			continue
 		}
-		host := l.hostFor(plan, was, load)
-		if host == "" {
+		if was[i] = h.host; !l.lost[h.host] {
+			chosen[i] = h.host
+			load[h.host]++
+		}
+	}
+	for i := range takes {
+		if chosen[i] != "" {
+			continue
+		}
+		if chosen[i] = l.hostFor(plan, was[i], load); chosen[i] == "" {
 			return nil, nil, errors.New("all hosts of the job are lost")
 		}
-		load[host]++
+		load[chosen[i]]++
+	}
+	for i, rank := range takes {
+		host := chosen[i]
 		if rank != noRank {
 			l.holders[rank] = &holder{job: number, host: host}
 		}
-		i := slices.IndexFunc(hosts, func(h place.Host) bool { return h.Name == host })
-		if i < 0 {
-			i, hosts = len(hosts), append(hosts, place.Host{Name: host})
+		k := slices.IndexFunc(hosts, func(h place.Host) bool { return h.Name == host })
+		if k < 0 {
+			k, hosts = len(hosts), append(hosts, place.Host{Name: host})
 		}
-		at = append(at, i)
+		at = append(at, k)
 	}
 	return hosts, at, nil
 }
 
-// hostFor is where a process starts that takes the place of one on a host; "": there is no host. mu is held.
+// hostFor is where a process starts that takes the place of one on a lost host, or on a host that is not known (""). It
+// returns "" if there is no host. mu is held.
 func (l *roster) hostFor(p *Plan, was string, load map[string]int) string {
-	if was != "" && !l.lost[was] {
-		return was
-	}
-	for _, s := range p.Layout.Spares {
-		first, used := l.standsFor[s.Name]
-		switch {
-		case was == "" || l.lost[s.Name]:
-		case s.Slots > 0 && load[s.Name] < s.Slots:
-			return s.Name
-		case s.Slots == 0 && (!used || first == was):
-			if l.standsFor == nil {
-				l.standsFor = map[string]string{}
-			}
-			l.standsFor[s.Name] = was
-			return s.Name
-		}
+	if spare := l.spareFor(p.Layout.Spares, was, load); spare != "" {
+		return spare
 	}
 	best := ""
 	take := func(hosts []place.Host, fewer bool) {
@@ -276,6 +237,45 @@ func (l *roster) hostFor(p *Plan, was string, load map[string]int) string {
 	take(slices.DeleteFunc(slices.Clone(p.Layout.Spares), func(h place.Host) bool { return load[h.Name] == 0 }), true)
 	take(p.Layout.Spares, false)
 	return best
+}
+
+// spareFor is the spare for a rank of a lost host; "": none is free. mu is held.
+func (l *roster) spareFor(spares []place.Host, was string, load map[string]int) string {
+	idle := "" // it stands for a host none of whose ranks is there: their start has failed, or they have died
+	for _, s := range spares {
+		first, used := l.standsFor[s.Name]
+		switch {
+		case was == "" || l.lost[s.Name]:
+		case s.Slots > 0:
+			if load[s.Name] < s.Slots {
+				return s.Name
+			}
+		case !used || first == was:
+			l.bind(s.Name, was)
+			return s.Name
+		case load[s.Name] == 0 && idle == "":
+			idle = s.Name
+		}
+	}
+	if idle != "" {
+		l.bind(idle, was)
+	}
+	return idle
+}
+
+// bind has a spare without slots stand for a lost host. mu is held.
+func (l *roster) bind(spare, lost string) {
+	if l.standsFor == nil {
+		l.standsFor = map[string]string{}
+	}
+	l.standsFor[spare] = lost
+}
+
+// outOfSpares reports whether a rank has started on a host since no spare was free. was is its first host. r is the
+// first run.
+func (r *run) outOfSpares(host, was string) bool {
+	spares := r.plan.Layout.Spares
+	return host != was && len(spares) > 0 && !slices.ContainsFunc(spares, func(h place.Host) bool { return h.Name == host })
 }
 
 // hostsLeft are the hosts of the job without those that are lost, and without spares.

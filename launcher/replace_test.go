@@ -1,10 +1,12 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +92,53 @@ func TestPlacesOfReplaced(t *testing.T) {
 	}
 }
 
+// startsAgain is a job whose processes become ranks.
+func startsAgain(number int, ranks ...rankID) *Job {
+	j := &Job{Apps: []App{{Ranks: len(ranks)}}, Spawn: number, Again: &Again{Spawn: ranks[0].spawn}}
+	for _, id := range ranks {
+		j.Again.Ranks = append(j.Again.Ranks, AgainRank{Rank: id.rank, Times: 1})
+	}
+	return j
+}
+
+// A spare on which no rank of the host runs for which it stood, since their start has failed, is for another lost host.
+// One to which ranks return in the same call is not free.
+func TestSpareIsFreeAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		spares string
+		dead   []int
+		want   string
+	}{
+		"one spare":                  {"s", []int{3}, "s"},
+		"another one is free":        {"s,u", []int{3}, "u"},
+		"the ranks there come again": {"s", []int{3, 1}, "a s"},
+	} {
+		r := onHosts(t, "a:1,b:2,c:1", c.spares)
+		r.spawns.lose("b")
+		r.rankGone(1)
+		r.rankGone(2)
+		if got := r.settled(t, 1, 1, 2); got != "s s" {
+			t.Fatalf("%s: at first %s", name, got)
+		}
+		r.spawns.dismiss(startsAgain(1, rankID{0, 1}, rankID{0, 2}))
+		r.spawns.lose("c")
+		r.rankGone(3)
+		if got := r.settled(t, 2, c.dead...); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// gorun says of a rank that it could not start on a spare.
+func TestOutOfSpares(t *testing.T) {
+	some, none := onHosts(t, "a:2,b:2", "s,u"), onHosts(t, "a:2,b:2", "")
+	for host, want := range map[string]bool{"a": true, "b": false, "s": false, "u": false} {
+		if some.outOfSpares(host, "b") != want || none.outOfSpares(host, "b") {
+			t.Errorf("a rank of b starts on %s: with spares %v, without %v", host, !want, none.outOfSpares(host, "b"))
+		}
+	}
+}
+
 // A host that is lost later takes its new ranks along, and the ranks of one host stay together in several calls.
 func TestPlacesOfReplacedAgain(t *testing.T) {
 	r := onHosts(t, "a:2,b:2,c:1", "s,u")
@@ -108,12 +157,11 @@ func TestPlacesOfReplacedAgain(t *testing.T) {
 	r.spawns.lose("c")
 	say(3, "u", 4)
 	// The process that had the rank before is no more asked about.
-	if l := &r.spawns.roster; l.unlessEnded([]worldRank{{0, 3}}) == nil {
+	if l := &r.spawns.roster; l.unlessEnded([]rankID{{0, 3}}) == nil {
 		t.Error("the process of call 2 has not ended")
 	}
-	s := &spawned{outer: r, number: 2, takes: []worldRank{{0, 3}}, want: pmi.Spawn{Ranks: 1}}
-	r.spawns.dismiss(s)
-	if l := &r.spawns.roster; l.unlessEnded([]worldRank{{0, 3}}) != nil {
+	r.spawns.dismiss(startsAgain(2, rankID{0, 3}))
+	if l := &r.spawns.roster; l.unlessEnded([]rankID{{0, 3}}) != nil {
 		t.Error("the process of call 2 has ended")
 	}
 	r.spawns.lose("s")
@@ -125,7 +173,7 @@ func TestReplacementAwaitsDeath(t *testing.T) {
 	r := onHosts(t, "a:1,b:1", "s")
 	settled := make(chan string)
 	ask := func(limit time.Duration) {
-		takes := []worldRank{{0, 1}}
+		takes := []rankID{{0, 1}}
 		r.awaitEnds(takes, limit)
 		hosts, _, _ := r.settle(takes, 1)
 		settled <- hosts[0].Name
@@ -167,7 +215,7 @@ func TestPlacesHostile(t *testing.T) {
 	}
 	r.rankGone(2)
 	takes, err := r.placesOf(pmi.Spawn{Ranks: 2, Keys: key})
-	if err != nil || !slices.Equal(takes, []worldRank{noRank, noRank}) {
+	if err != nil || !slices.Equal(takes, []rankID{noRank, noRank}) {
 		t.Errorf("%v, %v", takes, err)
 	}
 	if hosts, at, err := r.settle(takes, 1); fmt.Sprint(hosts, at, err) != "[{b 0} {a 0}] [0 1] <nil>" {
@@ -175,10 +223,10 @@ func TestPlacesHostile(t *testing.T) {
 	}
 	// A rank that has a place asks in the name of the world of that; a rank that Spawn has started, of its own.
 	of := func(s *spawned, world int) *run {
-		return &run{job: r.job, spawned: s, plan: &Plan{World: world}}
+		return &run{job: &Job{Spawn: s.number}, spawned: s, plan: &Plan{World: world}}
 	}
 	child := of(&spawned{outer: r, number: 5}, 3)
-	in := of(&spawned{outer: child, number: 6, takes: []worldRank{{5, 2}}}, 1)
+	in := of(&spawned{outer: child, number: 6, origin: child}, 1)
 	for _, c := range []struct {
 		r    *run
 		dead int
@@ -188,6 +236,160 @@ func TestPlacesHostile(t *testing.T) {
 		if got := fmt.Sprint(takes); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
 		}
+	}
+}
+
+// heard returns what a run and its spawned jobs say from now on. It is called once.
+func heard(r *run) (said func() string) {
+	var text strings.Builder
+	o := stdio.NewOutlet(&text, false, nil)
+	r.streams = stdio.NewTo(o, o)
+	return func() string {
+		o.Flush()
+		return text.String()
+	}
+}
+
+// A Spawn that fails since a host is lost is an error of the rank that has asked. The job has no code of it.
+func TestHostIsLostInSpawn(t *testing.T) {
+	r := onHosts(t, "a:1,b:1", "")
+	heard(r)
+	r.policy = policy{recover: true, deaths: &r.spawns.deaths}
+	var err error
+	s := &spawned{outer: r, number: 1, joins: 2, want: pmi.Spawn{Ranks: 1}, answer: func(e error) { err = e }}
+	s.run = (&Job{Options: r.job.Options, Spawn: 1}).newRun(&Plan{World: 1})
+	s.run.spawned, s.run.streams, s.run.log, s.run.policy.deaths = s, r.streams, logger("", nil), &r.spawns.deaths
+	s.run.ranks[0], s.run.alive = &rankState{host: "b", started: true}, 1
+	s.run.hostLost(errors.New("host b is lost"))
+	s.run.remoteLost(0)
+	if err == nil || err.Error() != "host b is lost" {
+		t.Errorf("Spawn is answered: %v", err)
+	}
+	if code := r.policy.result(); code != 0 {
+		t.Errorf("the job has exit code %d", code)
+	}
+	if !r.spawns.isLost("b") {
+		t.Error("the host may be used again")
+	}
+}
+
+// Ranks that start in places of ranks that are not known count as others do.
+func TestStartsOfUnknownRanksCount(t *testing.T) {
+	r := onHosts(t, "a:2,b:2", "")
+	r.spawns.deaths.most = 3
+	heard(r)
+	start := func(q pmi.Spawn) error {
+		takes, err := r.placesOf(q)
+		if err == nil {
+			_, err = (&spawned{outer: r, want: q}).prepare(takes)
+		}
+		return err
+	}
+	unknown := askAgain(t, 0, 0)
+	unknown.Dead = nil
+	r.spawns.count = new(atomic.Int32)
+	if err := start(unknown); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.spawns.deaths.goesOn("it"); !strings.Contains(got, "1 of 3 starts left") {
+		t.Error(got)
+	}
+	if err := start(askAgain(t, 1, 2)); !errors.Is(err, pmi.ErrNoSpawn) {
+		t.Errorf("two more ranks start: %v", err)
+	}
+	if err := start(askAgain(t, 1)); err != nil {
+		t.Error(err)
+	}
+	if got := r.spawns.deaths.goesOn("it"); !strings.Contains(got, "no start of --respawn 3 is left") {
+		t.Error(got)
+	}
+	// They are ranks of a job of their own, which load their hosts.
+	if r.spawns.holders[rankID{0, 1}].job != 2 {
+		t.Errorf("%+v", r.spawns.holders[rankID{0, 1}])
+	}
+}
+
+// The user reads why Replace has started no ranks.
+func TestReplaceSaysWhyNot(t *testing.T) {
+	for want, c := range map[string]struct {
+		respawn int
+		lost    string
+		unknown bool
+		dead    []int
+	}{
+		"gorun: Replace has not started rank 1, rank 3 again: the launcher starts no more ranks: the starts of --respawn 1 " +
+			"do not suffice: ranks to start now: 2, started before: 0; give more, or call Shrink\n": {
+			respawn: 1, dead: []int{1, 3}},
+		"gorun: Replace has not started 2 processes: the launcher starts no more ranks: the starts of --respawn 1 do not " +
+			"suffice: ranks to start now: 2, started before: 0; give more, or call Shrink\n": {
+			respawn: 1, unknown: true, dead: []int{1, 3}},
+		"gorun: Replace has not started rank 3 again: all hosts of the job are lost\n": {respawn: 9, lost: "a b", dead: []int{3}},
+		"": {respawn: 0, dead: []int{3}}, // the line about its death says so
+	} {
+		r := onHosts(t, "a:2,b:2", "")
+		r.job.Respawn, r.spawns.deaths.most, r.spawns.count = c.respawn, c.respawn, new(atomic.Int32)
+		said := heard(r)
+		for _, host := range strings.Fields(c.lost) {
+			r.spawns.lose(host)
+		}
+		for _, rank := range c.dead {
+			r.rankGone(rank)
+		}
+		q := askAgain(t, c.dead...)
+		if c.unknown {
+			q.Dead = nil
+		}
+		var err error
+		go r.spawn(0, q, func(e error) { err = e })
+		(<-r.posts)()
+		if got := said(); got != want || err == nil {
+			t.Errorf("%q, want %q; the error: %v", got, want, err)
+		}
+	}
+}
+
+// So it is where the job of the new ranks cannot be planned, here since a folder is gone.
+func TestReplaceSaysThatPlanFails(t *testing.T) {
+	r := runOf(t, &Job{Options: Options{Recover: true, Respawn: 2}, Apps: []App{{Ranks: 3, Path: "/bin/true", Name: "true"}}},
+		cpusOf(4))
+	r.job.Apps[0].Dir, r.spawns.count = "/nowhere", new(atomic.Int32)
+	for want, q := range map[string]pmi.Spawn{
+		"gorun: rank 2 was not started again (start 1 of --respawn 2): --wdir /nowhere: no such file or directory\n": askAgain(t, 2),
+		"gorun: Replace has not started 1 process: mpi.SpawnDir, which names a folder of each host: /nowhere: no such file or " +
+			"directory\n": {Ranks: 1, Keys: askAgain(t, 2).Keys},
+		"": {Ranks: 1}, // of Spawn: the program has the error
+	} {
+		said := heard(r)
+		var answer error
+		s := &spawned{outer: r, want: q, joins: 2, answer: func(err error) { answer = err }}
+		takes, err := r.placesOf(q)
+		var j *Job
+		if err == nil {
+			j, err = s.prepare(takes)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.supervise(j)
+		if got := said(); got != want || answer == nil {
+			t.Errorf("%q, want %q; the answer: %v", got, want, answer)
+		}
+		r.spawns.deaths.starts = 0
+	}
+}
+
+// A Replace of ranks that are not known is not called Spawn.
+func TestSlowReplaceIsNamed(t *testing.T) {
+	r := runOf(t, &Job{Apps: []App{{Ranks: 2, Path: "/bin/true", Name: "true"}}}, cpusOf(4))
+	said := heard(r)
+	for _, q := range []pmi.Spawn{{Ranks: 1, Keys: askAgain(t, 0).Keys, Meet: true}, {Ranks: 1, Meet: true}} {
+		s := &spawned{outer: r, want: q, joins: 1, run: r}
+		s.isSlow(1)
+	}
+	want := "gorun: Replace waits: for 10s not all of the 1 process of true have met the ranks that called Replace\n" +
+		"gorun: Spawn waits: for 10s not all of the 1 process of true have met the ranks that called Spawn\n"
+	if got := said(); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

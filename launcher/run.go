@@ -210,7 +210,6 @@ func (j *Job) runPlan(plan *Plan, b backend) int {
 		apps[i] = plan.Specs[i].App
 	}
 	r.spawns.count = new(atomic.Int32)
-	r.enroll()
 	o := pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Spawn: r.spawn}
 	return r.supervise(b, o, func() {})
 }

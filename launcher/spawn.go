@@ -31,7 +31,6 @@ import (
 type spawns struct {
 	all    []*spawned    // from the request on until they are over
 	phase  phase         // that they have been told of
-	again  atomic.Int32  // ranks started in the places of others, of all runs; in the first one
 	count  *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
 	deaths deaths        // in the first one
 	roster               // likewise
@@ -40,10 +39,9 @@ type spawns struct {
 // spawned is a job that a rank of outer has had started. What is not said to be otherwise belongs to its supervisor.
 type spawned struct {
 	outer  *run
-	origin *run        // in which the ranks were first that start again; nil: no rank does; never changes
-	number int         // from 1 on; never changes
-	rank   int         // of outer, which has asked; never changes
-	takes  []worldRank // that its ranks have from now on; nil: they take no places; never changes
+	origin *run // in which the ranks were first that start again; nil: no rank does; never changes
+	number int  // from 1 on; never changes
+	rank   int  // of outer, which has asked; never changes
 	run    *run
 	begun  bool // run is there, and takes orders; of the supervisor of outer
 
@@ -73,43 +71,34 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 			told(errEnds)
 			return
 		}
-		if err := r.mayReplace(q); err != nil {
-			told(err)
-			return
-		}
-		s := &spawned{outer: r, number: int(r.spawns.count.Add(1)), rank: rank, takes: takes, want: q, answer: told,
-			joins: q.Joins()}
-		j, err := r.spawnedJob(s)
+		s := &spawned{outer: r, rank: rank, want: q, answer: told, joins: q.Joins()}
+		j, err := s.prepare(takes)
 		if err != nil {
+			r.sayRefused(takes, err)
 			told(err)
 			return
-		}
-		if r.startAgain(j, q) {
-			s.origin = r.origin()
 		}
 		r.spawns.all = append(r.spawns.all, s)
 		go s.live(j)
 	})
 }
 
-// mayReplace counts ranks that take the places of others, and says why they must not.
-func (r *run) mayReplace(q pmi.Spawn) error {
-	if !q.InPlaces() {
-		return nil
-	}
-	again, n, most := &r.first().spawns.again, int32(q.Ranks), int32(r.job.Respawn)
-	for {
-		switch before := again.Load(); {
-		case most == 0:
-			return fmt.Errorf("%w: gorun was not given --respawn; start the job with --respawn %d or more, or call Shrink",
-				pmi.ErrNoSpawn, n)
-		case before+n > most:
-			return fmt.Errorf("%w: the starts of --respawn %d do not suffice: ranks to start now: %d, started before: %d; "+
-				"give more, or call Shrink", pmi.ErrNoSpawn, most, n, before)
-		case again.CompareAndSwap(before, before+n):
-			return nil
+// prepare makes the job that a rank has asked for. takes is of placesOf.
+func (s *spawned) prepare(takes []rankID) (*Job, error) {
+	r, first := s.outer, 0
+	if len(takes) > 0 {
+		var err error
+		if first, err = r.first().spawns.deaths.take(len(takes)); err != nil {
+			return nil, err
 		}
 	}
+	s.number = int(r.spawns.count.Add(1))
+	j, err := r.spawnedJob(s, takes)
+	if err == nil && len(takes) > 0 && takes[0] != noRank {
+		s.origin = r.origin()
+		r.startAgain(j, takes, first)
+	}
+	return j, err
 }
 
 // spawnElsewhere is pmi.Options.Spawn of a job whose agents come by themselves.
@@ -119,7 +108,7 @@ func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
 }
 
 // spawnedJob is what a rank has asked for. It has the settings of the program of that rank.
-func (r *run) spawnedJob(s *spawned) (*Job, error) {
+func (r *run) spawnedJob(s *spawned, takes []rankID) (*Job, error) {
 	q, number := s.want, s.number
 	spec := slices.IndexFunc(r.plan.Specs, func(spec procs.Spec) bool { return spec.Rank == s.rank })
 	own := r.job.Apps[r.plan.Specs[spec].App]
@@ -128,9 +117,9 @@ func (r *run) spawnedJob(s *spawned) (*Job, error) {
 		hosts, before = r.hostsLeft(), (r.plan.World+len(r.plan.Layout.Hosts)-1)/len(r.plan.Layout.Hosts)
 	}
 	var at []int
-	if s.takes != nil {
+	if len(takes) > 0 {
 		var err error
-		if hosts, at, err = r.settle(s.takes, number); err != nil {
+		if hosts, at, err = r.settle(takes, number); err != nil {
 			return nil, err
 		}
 	}
@@ -167,7 +156,7 @@ func folderOf(number int) string { return "spawn." + strconv.Itoa(number) }
 func (s *spawned) live(j *Job) {
 	code := s.supervise(j)
 	s.reply(errEnds) // if nothing else was said
-	s.top().spawns.dismiss(s)
+	s.top().spawns.dismiss(j)
 	s.tell(s.outer, func(r *run) {
 		r.spawns.all = slices.DeleteFunc(r.spawns.all, func(other *spawned) bool { return other == s })
 		r.policy.code = cmp.Or(r.policy.code, code)
@@ -182,16 +171,18 @@ func (s *spawned) supervise(j *Job) int {
 		me, err = reach.Me()
 	}
 	if err != nil {
+		s.sayFailed(j, err)
 		s.reply(err)
 		return 0
 	}
 	r := j.newRun(plan)
 	r.spawned, r.spawns.count = s, s.outer.spawns.count
 	r.policy.deaths = &r.first().spawns.deaths
-	if s.takes == nil {
+	if j.Again == nil {
 		r.enroll()
 	}
 	if s.run = r; !s.begin() {
+		s.sayFailed(j, errEnds)
 		return 0
 	}
 	r.streams = stdio.NewTo(s.outer.streams.Stdout, s.outer.streams.Stderr)
@@ -213,13 +204,15 @@ func (s *spawned) supervise(j *Job) int {
 func (s *spawned) begin() bool {
 	begun := make(chan bool, 1)
 	s.outer.post(func() {
-		s.begun = s.outer.policy.phase == working && !s.outer.ranks[s.rank].ended
+		s.ending = s.outer.policy.phase != working
+		s.begun = !s.ending && !s.outer.ranks[s.rank].ended
 		begun <- s.begun
 	})
 	select {
 	case ok := <-begun:
 		return ok
 	case <-s.outer.over:
+		s.ending = true
 		return false
 	}
 }
@@ -334,14 +327,11 @@ func (s *spawned) isSlow(joins int) {
 	if s.joins != joins || s.failed || s.ending {
 		return
 	}
-	what, until := "Spawn", ""
-	if s.run.job.Again != nil {
-		what = "Replace"
-	}
+	until := ""
 	if s.want.Limit > 0 {
 		until = fmt.Sprintf(" (given up after %v, GORUN_TIMEOUT)", s.want.Limit)
 	}
-	s.run.say("%s waits: for %v not all of the %d %s of %s have %s%s", what, slowStart, s.want.Ranks,
+	s.run.say("%s waits: for %v not all of the %d %s of %s have %s%s", s.call(), slowStart, s.want.Ranks,
 		plural(s.want.Ranks, "process"), s.run.job.Apps[0].Name, s.start(), until)
 }
 
@@ -355,13 +345,23 @@ func (s *spawned) reply(err error) {
 	s.answer(err)
 }
 
+// call is what the ranks that ask for the job have called.
+func (s *spawned) call() string {
+	if s.want.InPlaces() {
+		return "Replace"
+	}
+	return "Spawn"
+}
+
 // startsPrograms ends the error of a start that has failed.
-const startsPrograms = "Spawn starts programs that call mpi.Main or mpi.Init"
+func (s *spawned) startsPrograms() string {
+	return s.call() + " starts programs that call mpi.Main or mpi.Init"
+}
 
 // start is what the ranks do until the next barrier of the start.
 func (s *spawned) start() string {
 	if s.joins < s.want.Joins() {
-		return "met the ranks that called Spawn"
+		return "met the ranks that called " + s.call()
 	}
 	return "called Init"
 }
@@ -369,7 +369,7 @@ func (s *spawned) start() string {
 // fail gives the start up: the rank that has asked hears why, and all processes are killed.
 func (s *spawned) fail(err error) action {
 	s.failed = true
-	s.sayFailed(err)
+	s.sayFailed(s.run.job, err)
 	s.reply(err)
 	s.run.policy.phase = killing
 	return action{signal: syscall.SIGKILL}
@@ -381,7 +381,7 @@ func (s *spawned) isLate(joins int) action {
 		return action{}
 	}
 	return s.fail(fmt.Errorf("not all of the %d %s have %s within %v (GORUN_TIMEOUT); %s", s.want.Ranks,
-		plural(s.want.Ranks, "process"), s.start(), s.want.Limit, startsPrograms))
+		plural(s.want.Ranks, "process"), s.start(), s.want.Limit, s.startsPrograms()))
 }
 
 // exited is of judge, as the methods that follow.
@@ -391,7 +391,7 @@ func (s *spawned) exited(now time.Time, e rankEnd) action {
 	case s.failed:
 		return action{}
 	case s.joins > 0:
-		return s.fail(fmt.Errorf("%s before all %d had %s; %s", e.Exit, s.want.Ranks, s.start(), startsPrograms))
+		return s.fail(fmt.Errorf("%s before all %d had %s; %s", e.Exit, s.want.Ranks, s.start(), s.startsPrograms()))
 	case s.run.job.Recover:
 		return s.run.policy.exited(now, e)
 	}

@@ -87,6 +87,7 @@ func (r *run) remoteLost(rank int) {
 	switch {
 	case r.parent != nil:
 		r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid, Err: errHostLost}})
+	case r.spawned != nil && r.spawned.failed: // the rank that has asked for them has the error
 	case r.job.Recover:
 		r.policy.deaths.died(r.job.titled(procs.Exit{Rank: rank}), 1)
 		r.announceDeath(rank)

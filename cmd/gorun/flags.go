@@ -56,7 +56,7 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.BoolVarP(&j.TagOutput, "tag-output", "l", false, "begin each line of output with [rank]")
 	f.BoolVar(&j.Timestamp, "timestamp", false, "begin each line of output with the time, of the rank's host")
 	f.Var((*named)(&j.OutputDir), "output-dir", "write each rank's output to rank.N.out and rank.N.err in the folder "+
-		"`DIR`")
+		"`DIR`; of a rank that is started again, to rank.N.again1.out, rank.N.again2.out")
 	f.BoolVar(&j.MergeStderr, "merge-stderr-to-stdout", false, "the standard error of a rank goes where its "+
 		"standard output goes, in order")
 	f.StringVar(&j.StdinFor, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
@@ -68,16 +68,17 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.Var((*named)(&j.Dump), "dump", "write the goroutines of each rank to rank.N.goroutines in the folder `DIR`, "+
 		"after --timeout or Ctrl-\\, or when no rank can move")
 	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
-	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; the first rank "+
-		"that failed gives the exit code")
-	f.Var((*count)(&j.Respawn), "respawn", "up to so many ranks may be started again in the places of ranks that died, "+
-		"by Replace; implies --enable-recovery")
+	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails, or a host that is lost, does not "+
+		"end the job; the exit code is of the first one: as below, or 1 for a host")
+	f.Var((*count)(&j.Respawn), "respawn", "up to `N` ranks, not hosts, may be started again by Replace in the places of "+
+		"ranks that died; starts that fail count; the exit code is 0 if each of the dead was started again, or of the "+
+		"first one that was not; implies --enable-recovery")
 	f.BoolVar(&j.PrintExits, "print-all-exitcodes", false, "print how each rank has ended")
 	f.BoolVar(&j.preload, "preload", false, "send the binary to the other hosts, which keep it in memory; gorun "+
 		"always sends a package that it has built")
 	f.VarP(&j.appFile, "app", "", "the programs of the job from a `FILE`: a line for each, as after a colon")
 	f.Var(&j.report, "report", "at the end, write a report of the calls of all ranks into the folder `DIR`, on the host "+
-		"of rank 0: report.json and trace.json")
+		"of rank 0: report.html, report.json and trace.json")
 	f.Var(&j.cpuProfile, "cpuprofile", "write a CPU profile of each rank to rank-N.pprof in the folder `DIR`, on the "+
 		"host of the rank, also if the job fails; calls of the library are its labels")
 	f.BoolVar(&j.race, "race", false, "build the packages with the race detector")

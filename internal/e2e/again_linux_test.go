@@ -81,7 +81,7 @@ func TestRankThatStartsAgainIsTheSame(t *testing.T) {
 			flags = append(flags, "-x", "WHOSE=master", "-n", "1", self, "settings", "master", ":", "-x", "WHOSE=worker",
 				"--wdir", dir)
 			j := run(t, spec{n: 2, role: "again", args: []string{"settings", "worker"}, flags: flags}, 0)
-			j.counts(map[string]int{`^gorun: rank 2 \(pid \d+ .*; the job goes on, and Replace may start it again`: 1,
+			j.counts(map[string]int{`^gorun: rank 2 \(pid \d+ .*; the job goes on, and Replace (may start|starts) it again`: 1,
 				`^gorun: rank 2 has been started again on`: 1})
 			of := func(new bool) string {
 				re := fmt.Sprintf(`rank 2 new %v (of worker in .*)`, new)

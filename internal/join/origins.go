@@ -19,7 +19,7 @@ func (p *Port) keepOrigins(q *pmi.Spawn, places []int) error {
 	for _, place := range places {
 		q.Dead = append(q.Dead, p.Origins[place])
 	}
-	if text := pmi.FormatRanks(p.Origins); text != "" {
+	if text := pmi.FormatRanks(p.Origins, pmi.MostOrigins); text != "" {
 		return q.Keep(originsKey, []byte(text))
 	}
 	return nil

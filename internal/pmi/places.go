@@ -16,46 +16,61 @@ func (q *Spawn) InPlaces() bool {
 	return slices.ContainsFunc(q.Keys, func(p Pair) bool { return strings.HasPrefix(p.Key, PlacesKey) })
 }
 
-// maxRanksText is how long a list of ranks is at most. A longer one is left out: without it the processes start all the
-// same, on hosts that gorun chooses.
-const maxRanksText = 8 << 10
+// maxDead is how long the list of dead ranks is at most, which is one line. A longer one is left out: without it the
+// processes start all the same, on hosts that gorun chooses.
+const maxDead = 8 << 10
 
-// FormatRanks writes a list of ranks as 0,3,5-9; "": there are none, or too many.
-func FormatRanks(list []int) string {
+// MostOrigins is how long a list of ranks may be that processes get under a key when they take places: a frame between
+// hosts has the request with it, the dead ranks and the arguments. 2,000 ranks in random order need 10 KB.
+const MostOrigins = 16 << 10
+
+// FormatRanks writes a list of ranks as 0,3,5-9,10-30/4; "": there are none, or it would be longer than most bytes.
+func FormatRanks(list []int, most int) string {
 	var b strings.Builder
-	for i := 0; i < len(list) && b.Len() <= maxRanksText; i++ {
-		first := list[i]
-		for i+1 < len(list) && list[i+1] == list[i]+1 {
-			i++
-		}
+	for len(list) > 0 && b.Len() <= most {
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(strconv.Itoa(first))
-		if list[i] > first {
-			fmt.Fprintf(&b, "-%d", list[i])
+		n, stride := run(list)
+		b.WriteString(strconv.Itoa(list[0]))
+		if n > 1 {
+			fmt.Fprintf(&b, "-%d", list[n-1])
 		}
+		if stride > 1 {
+			fmt.Fprintf(&b, "/%d", stride)
+		}
+		list = list[n:]
 	}
-	if b.Len() > maxRanksText {
+	if b.Len() > most {
 		return ""
 	}
 	return b.String()
+}
+
+// run is how many ranks at the beginning of a list are written as one range, and the stride between them.
+func run(list []int) (n, stride int) {
+	if len(list) == 1 || list[1] <= list[0] {
+		return 1, 1
+	}
+	n, stride = 2, list[1]-list[0]
+	for n < len(list) && list[n]-list[n-1] == stride {
+		n++
+	}
+	if n == 2 && stride > 1 {
+		return 1, 1
+	}
+	return n, stride
 }
 
 // ParseRanks reads what FormatRanks has written of n different ones. The text is hostile.
 func ParseRanks(text string, n int) (list []int, ok bool) {
 	seen := map[int]bool{}
 	for part := range strings.SplitSeq(text, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		first, err := strconv.Atoi(low)
-		last := first
-		if err == nil && isRange {
-			last, err = strconv.Atoi(high)
-		}
-		if err != nil || first < 0 || last < first || last >= MaxSpawned || last-first >= n-len(list) {
+		first, last, stride, ok := parseRange(part)
+		if !ok || (last-first)/stride >= n-len(list) {
 			return nil, false
 		}
-		for rank := first; rank <= last; rank++ {
+		for rank := first; rank <= last; rank += stride {
 			if seen[rank] {
 				return nil, false
 			}
@@ -64,4 +79,21 @@ func ParseRanks(text string, n int) (list []int, ok bool) {
 		}
 	}
 	return list, len(list) == n
+}
+
+// parseRange reads one rank, or a range with or without a stride.
+func parseRange(text string) (first, last, stride int, ok bool) {
+	stride = 1
+	text, every, strided := strings.Cut(text, "/")
+	low, high, isRange := strings.Cut(text, "-")
+	first, err := strconv.Atoi(low)
+	last = first
+	if err == nil && isRange {
+		last, err = strconv.Atoi(high)
+	}
+	if err == nil && strided {
+		stride, err = strconv.Atoi(every)
+	}
+	ok = err == nil && first >= 0 && last >= first && last < MaxSpawned && stride > 0 && (isRange || !strided)
+	return first, last, stride, ok
 }

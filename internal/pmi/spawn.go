@@ -274,7 +274,7 @@ func (c *Client) spawnText(q Spawn) ([]byte, error) {
 	if c.ours && q.Limit > 0 {
 		info = append(info, Pair{infoLimit, strconv.FormatInt(q.Limit.Milliseconds(), 10)})
 	}
-	if text := FormatRanks(q.Dead); c.ours && text != "" {
+	if text := FormatRanks(q.Dead, maxDead); c.ours && text != "" {
 		info = append(info, Pair{infoDead, text})
 	}
 	sayPairs(say, "info", info)

@@ -31,7 +31,7 @@ var meanings = map[string]string{
 	"UCXLibrary":     "The path of the libucp that is opened. Not set: the system's libucp.so.0.",
 	"CUDALibrary":    "The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.",
 	"CUDAShare":      "1: a rank lets the ranks of its host map its device memory, and one copy moves a message from device to device. 0: such a message goes through pinned memory of the host.",
-	"Report":         "The folder that gets a report of the calls of all ranks, report.json and trace.json, at the end of the job. Rank 0 writes it, on its host. gorun --report sets it. It must be the same for all ranks.",
+	"Report":         "The folder that gets a report of the calls of all ranks, report.html, report.json and trace.json, at the end of the job. Rank 0 writes it, on its host. gorun --report sets it. It must be the same for all ranks.",
 	"CPUProfile":     "The folder that gets a CPU profile of each rank, rank-N.pprof, from Init to Finalize. Each rank writes on its own host. gorun --cpuprofile sets it. RunLocal does not look at it.",
 	"Labels":         "1: calls have labels in CPU profiles, and are regions and tasks of execution traces, which the program makes by itself. GORUN_CPUPROFILE implies it. 0: calls take no time for them.",
 	"Job":            "The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.",

@@ -132,8 +132,8 @@ type Values struct {
 	// 0: such a message goes through pinned memory of the host.
 	CUDAShare bool `env:"GORUN_CUDA_SHARE" default:"1" of:"cuda" like:"UCX_TLS=^cuda_ipc"`
 
-	// The folder that gets a report of the calls of all ranks, report.json and trace.json, at the end of the job. Rank 0
-	// writes it, on its host. gorun --report sets it. It must be the same for all ranks.
+	// The folder that gets a report of the calls of all ranks, report.html, report.json and trace.json, at the end of the
+	// job. Rank 0 writes it, on its host. gorun --report sets it. It must be the same for all ranks.
 	Report string `env:"GORUN_REPORT"`
 
 	// The folder that gets a CPU profile of each rank, rank-N.pprof, from Init to Finalize. Each rank writes on its own

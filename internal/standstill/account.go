@@ -40,11 +40,11 @@ func Account(worlds []World, rank int, level waits.Level, dump string) waits.Acc
 			Stands: s.Quiet && (s.Asleep > 0 || s.Returned)}
 	}
 	var seen []sight
-	servers := 0                               // that sleep in other worlds, where no caller does
+	answering := 0                             // goroutines that sleep in other worlds, where no caller does
 	for _, o := range worlds[:len(worlds)-1] { // the stacks are a moment later: what does not fit is left out
 		o.Engine.Snapshot(func(s *pml.Snapshot) {
 			if seen = append(seen, sight{s, o.Names, o.Ranks}); len(s.Sleepers) == 0 {
-				servers += s.Asleep
+				answering += s.Asleep
 			}
 		})
 	}
@@ -57,7 +57,7 @@ func Account(worlds []World, rank int, level waits.Level, dump string) waits.Acc
 	}
 	a.World = last.Name
 	a.Moved, a.Sent, a.Taken = found.Moved, found.Sent, found.Taken
-	a.Stands = found.Quiet && waiting(all, found.Asleep+servers)
+	a.Stands = found.Quiet && waiting(all, found.Asleep+answering)
 	if dump != "" {
 		a.Dump = writeDump(dump, rank)
 	}
