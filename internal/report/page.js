@@ -690,7 +690,7 @@
 			c.restore();
 			const skip = Math.ceil(16 / tall);
 			for (let r = view.first; r < view.end; r += skip) {
-				text(c, String(r), left - 8, Math.max(8, (r - view.first + 0.5) * tall), "right");
+				text(c, String(r), left - 8, Math.max(5, (r - view.first + 0.5) * tall), "right");
 			}
 			if (tall * shown > 40) text(c, "rank", 4, 8, "left");
 			if (drag) {
