@@ -16,6 +16,7 @@ GOTESTSUM = bin/gotestsum-v1.13.0
 GOTEST    = $(GOTESTSUM) --format pkgname -- -count=1 -vet=off -ldflags=-w '-toolexec=env GOGC=400' -timeout $(TIMEOUT)
 LINTER    = bin/golangci-lint-v2.5.0
 APIDIFF   = bin/apidiff-v0.0.0-20261113113407-e3970619a1a4
+DLV       = bin/delve-v1.27.2/dlv
 
 # No test may be skipped for want of a package that the target has installed. Other packages decide by themselves: a test
 # that needs one runs where the package happens to be here, and is skipped where it is not.
@@ -106,7 +107,7 @@ arm64: $(GOTESTSUM)  ## pure packages, the engine and package mpi on arm64, whic
 	$(ARM64) -run '$(ARM64_MPI)' .
 endif
 
-unit: $(GOTESTSUM) $(APIDIFF)  ## the tests of all packages, but for what has a part of its own below
+unit: $(GOTESTSUM) $(APIDIFF) $(if $(SHORT),,$(DLV))  ## the tests of all packages, but for the parts below
 	$(GOTEST) $(SHORT) -skip '^TestHosts' $(UNIT)
 ifneq ($(and $(SHORT),$(GCC)),)
 	@# Tests that prove less under the race detector.
@@ -115,7 +116,7 @@ endif
 	@# Only a program that is linked statically is copied to other hosts.
 	CGO_ENABLED=0 $(GOTEST) $(SHORT) ./internal/reach
 
-e2e: $(GOTESTSUM)  ## of unit: jobs of processes
+e2e: $(GOTESTSUM) $(if $(SHORT),,$(DLV))  ## of unit: jobs of processes
 	$(GOTEST) $(SHORT) -skip '^TestHosts' ./internal/e2e ./cmd/gorun ./launcher ./internal/procs
 
 peers: $(GOTESTSUM)  ## of unit: what is compared with Open MPI and MPICH
@@ -276,6 +277,9 @@ $(GOTESTSUM):
 $(APIDIFF):
 	GOGC=400 GOBIN=$(CURDIR)/bin $(GO) install golang.org/x/exp/cmd/apidiff@$(subst bin/apidiff-,,$@)
 	mv bin/apidiff $@
+
+$(DLV):  # keeps its name, which gorun looks for
+	GOGC=400 GOBIN=$(CURDIR)/$(@D) $(GO) install github.com/go-delve/delve/cmd/dlv@$(subst bin/delve-,,$(@D))
 
 $(LINTER):  # takes a few minutes
 	GOBIN=$(CURDIR)/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(subst bin/golangci-lint-,,$@)

@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -112,4 +113,42 @@ func TestReportOfGoroutines(t *testing.T) {
 		t.Errorf("the timeline has %+v", l)
 	}
 	checkTrace(t, dir, messages)
+}
+
+// Finalize makes the report while a goroutine of each rank makes calls, until they fail. What is in it agrees with itself:
+// each call is in the sums of its line and of its rank, and is on the timeline or counts as left out.
+func TestReportWhileAGoroutineCalls(t *testing.T) {
+	dir := t.TempDir()
+	const least = 100
+	var all sync.WaitGroup
+	overLoop(t)(2, func(w *Comm) {
+		going := make(chan bool)
+		all.Go(func() {
+			for n := 1; ; n++ {
+				if _, _, err := Iprobe(w, AnySource, 1); err != nil {
+					return
+				}
+				if n == least {
+					close(going)
+				}
+				runtime.Gosched()
+			}
+		})
+		<-going
+		must(Barrier(w))
+	}, WithEnviron([]string{"GORUN_REPORT=" + dir}))
+	all.Wait()
+	r := readReport(t, dir)
+	var sum, ranks int64
+	for _, s := range r.Sites {
+		if sum += s.Calls; s.Op == "Iprobe" && s.Calls < 2*least || s.Op == "Barrier" && s.Calls != 2 {
+			t.Errorf("%s has %d calls", s.Op, s.Calls)
+		}
+	}
+	for _, row := range r.Ranks {
+		ranks += row.Calls
+	}
+	if l := r.Timeline; len(r.Sites) != 2 || ranks != sum || l.Kept+l.Unkept != sum {
+		t.Errorf("%d calls by line, %d by rank; lines %+v, timeline %+v", sum, ranks, r.Sites, l)
+	}
 }

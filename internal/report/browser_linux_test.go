@@ -69,6 +69,7 @@ func newBrowser(t *testing.T) *browser {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.command(domain+".enable", nil, nil)
 	}
+	b.command("Performance.enable", map[string]any{"timeDomain": "threadTicks"}, nil)
 	return b
 }
 
@@ -173,6 +174,29 @@ func (b *browser) scheme(name string) {
 	b.t.Helper()
 	b.command("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]string{
 		"name": "prefers-color-scheme", "value": name}}}, nil)
+}
+
+// work returns the CPU time that the page's thread has taken since newBrowser, and how much of it in scripts: other
+// programs do not make it longer, as they do the time until a page is there.
+func (b *browser) work() (all, scripts time.Duration) {
+	b.t.Helper()
+	var result struct {
+		Metrics []struct {
+			Name  string
+			Value float64 // seconds
+		}
+	}
+	b.command("Performance.getMetrics", nil, &result)
+	for _, m := range result.Metrics {
+		took := time.Duration(m.Value * float64(time.Second))
+		switch m.Name {
+		case "TaskDuration":
+			all = took
+		case "ScriptDuration":
+			scripts = took
+		}
+	}
+	return all, scripts
 }
 
 // eval returns the value of an expression in the page.

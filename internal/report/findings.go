@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -216,4 +217,13 @@ func spoken(ns int64) string {
 		}
 	}
 	return fmt.Sprintf("%.0f s", d.Seconds())
+}
+
+// inThousands is a number as the page writes its numbers: 1,234,567.
+func inThousands(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
 }

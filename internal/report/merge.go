@@ -143,8 +143,8 @@ func (m *Merged) sumRanks() {
 	}
 	r.Timeline.Arrows = int64(len(m.arrows))
 	if r.Timeline.Unkept > 0 {
-		r.Timeline.Note = fmt.Sprintf("the timeline and the waiting times have the first calls of each rank; %d later "+
-			"ones are in the sums only", r.Timeline.Unkept)
+		r.Timeline.Note = fmt.Sprintf("the timeline and the waiting times have the first calls of each rank; %s later "+
+			"ones are in the sums only", inThousands(r.Timeline.Unkept))
 	}
 	r.Imbalance = 1
 	if all > 0 {

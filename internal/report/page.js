@@ -501,7 +501,7 @@
 			...(line.sampled ? [["joined", "several short calls"]] : [])]);
 
 		const length = Math.max(1, line.length), least = 100; // nanoseconds of the closest view
-		const left = 64, bottom = 24, detailed = 5;
+		const left = 72, bottom = 24, detailed = 5;
 		let view = { from: 0, to: length, first: 0, end: rankCount }, drag = null, width = 1, high = 1;
 
 		function show(v) {
@@ -690,7 +690,7 @@
 			c.restore();
 			const skip = Math.ceil(16 / tall);
 			for (let r = view.first; r < view.end; r += skip) {
-				text(c, String(r), left - 8, (r - view.first + 0.5) * tall, "right");
+				text(c, String(r), left - 8, Math.max(5, (r - view.first + 0.5) * tall), "right");
 			}
 			if (tall * shown > 40) text(c, "rank", 4, 8, "left");
 			if (drag) {

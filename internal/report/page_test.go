@@ -148,6 +148,9 @@ func TestPageIsBounded(t *testing.T) {
 	if len(page) > 8<<20 || len(text) > 16<<20 {
 		t.Errorf("the page has %d bytes, report.json %d", len(page), len(text))
 	}
+	if note := m.Report.Timeline.Note; !strings.Contains(note, "; 4,000,000 later ones") {
+		t.Errorf("the note is %q", note)
+	}
 	for _, r := range []*Report{d.Report, &m.Report} {
 		var cells, calls, sites int64
 		for _, c := range r.Matrix {

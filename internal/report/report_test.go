@@ -178,6 +178,25 @@ func TestLinesOfCalls(t *testing.T) {
 	}
 }
 
+// A line gets its calls also after another one has taken its slot.
+func TestLinesOfOneSlot(t *testing.T) {
+	r := newRecorder(0, 2, "", false)
+	other := r.site(Site{Op: "Send", Line: 1})
+	for turn := range 3 {
+		r.Record(&Call{Op: "Send"}, nil)
+		if turn > 0 {
+			continue
+		}
+		for key := range r.sites { // as a call would whose return address has this slot, by the same function of the library
+			at := slot(key.pc)
+			r.lines.pcs[at], r.lines.more[at].at = key.pc+1, other
+		}
+	}
+	if s := r.Part().Sites; len(s) != 2 || s[other].Calls != 0 || s[1-other].Calls != 3 {
+		t.Errorf("the lines have %+v", s)
+	}
+}
+
 // descend makes a call at the end of each way through its two lines.
 func descend(r *Recorder, c *Call, depth int) {
 	if depth == 0 {
@@ -253,6 +272,42 @@ func TestPartHasWhatWasRecorded(t *testing.T) {
 	}
 }
 
+// A message that is not the one of its call keeps its own peer, communicator and length, as those of a Sendrecv and of
+// a wait for requests of several communicators.
+func TestMessagesUnlikeTheirCalls(t *testing.T) {
+	r := newRecorder(0, 4, "", false)
+	c := Call{Op: "Sendrecv", Kind: "sendrecv", Begin: r.Ticks(), Peer: 1, Bytes: 8, Context: 6}
+	c.End = c.Begin
+	var want []Transfer
+	for i, m := range []Message{{Received, 1, 7, 6, 8}, {Sent, 2, 7, 6, 8}, {Sent, 1, 7, 5, 8}, {Sent, 1, 7, 6, 3}} {
+		r.Record(&c, []Message{m})
+		want = append(want, Transfer{m, int32(i)})
+	}
+	empty := c // both of whose messages are like it
+	empty.Bytes = 0
+	both := []Message{{Sent, 1, 3, 6, 0}, {Received, 1, 4, 6, 0}}
+	r.Record(&empty, both)
+	calls := len(want) + 1
+	want = append(want, Transfer{both[0], int32(calls - 1)}, Transfer{both[1], int32(calls - 1)})
+	r.message(&Message{Written, 3, 0, 6, 5}, 0, r.entries()[0]) // no message on the timeline, and one in the sums
+	p := r.Part()
+	if sums := []Flow{{1, 3, 11, ""}, {2, 1, 8, ""}, {3, 1, 5, ""}}; !slices.Equal(p.Out, sums) || p.In != nil {
+		t.Errorf("the sums are %v and %v, want %v", p.Out, p.In, sums)
+	}
+	for i, e := range p.Events {
+		of, site := c, int32(0)
+		if i == calls-1 {
+			of, site = empty, 1
+		}
+		if e != (Event{Site: site, Peer: 1, Begin: c.Begin, End: c.End, Bytes: of.Bytes, Context: 6}) {
+			t.Errorf("a call is recorded as %+v", e)
+		}
+	}
+	if len(p.Events) != calls || !slices.Equal(p.Transfers, want) {
+		t.Errorf("%d calls, the messages %+v, want %+v", len(p.Events), p.Transfers, want)
+	}
+}
+
 // Ticks become times of the host's clock: a call lies between what the clock has said before and after it.
 func TestTicksAreTimes(t *testing.T) {
 	for _, ticks := range []bool{false, hasTicks()} {
@@ -323,7 +378,8 @@ func TestTwin(t *testing.T) {
 		t.Errorf("messages with the tags %d of the calls %d", tags, of)
 	}
 	if len(p.Sites) != 2 || p.Sites[0].Calls != 6 || p.Sites[0].Time != 9+18+27+36+45+54 || p.Sites[0].Longest != 54 ||
-		p.Sites[0].Bytes != 48 || p.Sites[1].Op != "Recv" || p.Sites[p.Events[1].Site].Op != "Recv" || p.Calls != 7 {
+		p.Sites[0].Bytes != 48 || p.Sites[1].Op != "Recv" || p.Sites[1].Longest != 14 ||
+		p.Sites[p.Events[1].Site].Op != "Recv" || p.Calls != 7 {
 		t.Errorf("the sums are %+v", p.Sites)
 	}
 	if !slices.Equal(p.Out, []Flow{{1, 6, 48, ""}, {2, 6, 18, ""}}) || !slices.Equal(p.In, []Flow{{2, 6, 6, ""}}) ||
@@ -338,11 +394,13 @@ func TestTwinIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		messages      int // of a call
 		first, second int // calls of the two; the second begins with the hundredth of the first
+		later         int // calls of the first, from 400 on
 		last          int64
 	}{
-		{0, 300, 10, 246}, // ends: 256 calls, with 10 that the second has made meanwhile
-		{0, 10, 300, 345},
-		{3, 200, 90, 170}, // messages: 512, and the call 171 has some more
+		{0, 300, 10, 0, 246}, // ends: 256 calls, with 10 that the second has made meanwhile
+		{0, 10, 300, 0, 345},
+		{3, 200, 90, 0, 170}, // messages: 512, and the call 171 has some more
+		{3, 1, 200, 10, 269}, // so it is in the second; 171 calls before it
 	} {
 		r := newRecorder(0, size, "", false)
 		record := func(r *Recorder, at int) {
@@ -355,6 +413,9 @@ func TestTwinIsBounded(t *testing.T) {
 		for i := range c.second {
 			record(r.Twin(), 100+i)
 		}
+		for i := range c.later {
+			record(r, 400+i)
+		}
 		p := r.Part()
 		last := int64(0)
 		for _, e := range p.Events {
@@ -363,7 +424,7 @@ func TestTwinIsBounded(t *testing.T) {
 			}
 			last = e.End - p.Begin
 		}
-		all := c.first + c.second
+		all := c.first + c.second + c.later
 		if last != c.last || int(p.Unkept) != all-len(p.Events) || p.Calls != int64(all) ||
 			len(p.Events) > leastOfRank || len(p.Transfers) > 2*leastOfRank {
 			t.Errorf("%+v: %d calls, the last at %d, %d messages, %d calls not kept", c, len(p.Events), last,
