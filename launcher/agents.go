@@ -39,6 +39,10 @@ type Others struct {
 	// Together says that ranks are started when all agents are there. Agents may be minutes late, and ranks wait for
 	// each other for GORUN_TIMEOUT only.
 	Together bool
+	// Pods lets in the keepers of pods, and the agents that they start; nil: each host has one agent, and Reach leads
+	// there. Only a job that may start ranks again has keepers.
+	Pods *reach.Acceptor
+	pods *pods // made of Pods
 }
 
 func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilence) }

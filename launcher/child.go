@@ -175,7 +175,9 @@ func (c *child) cannotBegin(err error) {
 		c.fleet.parent.refused(c.hosts, err.Error())
 		c.below.Leave()
 	default:
-		r.hostUnusable(c.name) // before a rank can ask for it again
+		if c.fleet.others == nil || c.fleet.others.pods == nil {
+			r.hostUnusable(c.name) // before a rank can ask for it again
+		}
 		r.cannotStart(fmt.Errorf("host %s cannot be used: %w", c.name, err), CodeCannotStart)
 	}
 	c.gone()
@@ -441,11 +443,13 @@ func (c *child) finished() {
 // lost reports the end of the stream to an agent that has not finished.
 func (c *child) lost(err error) {
 	if c.ended {
+		c.leavePod(false)
 		return
 	}
 	r := c.fleet.run
 	r.hostLost(c.whyLost(err))
 	c.gone()
+	c.leavePod(true)
 }
 
 // agentGone is the end of the stream to an agent: how the agent has ended, and what it said last.
@@ -510,4 +514,7 @@ func (c *child) gone() {
 	}
 	c.startsNoMore()
 	c.output.End()
+	if c.link == nil {
+		c.leavePod(false)
+	}
 }

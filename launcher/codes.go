@@ -5,6 +5,7 @@ import "strings"
 // Exit codes of gorun itself, as shells and timeout(1) have them.
 const (
 	CodeUsage       = 2
+	CodeAgain       = 75 // of a pod that may be made again, as EX_TEMPFAIL of sysexits.h
 	CodeTimeout     = 124
 	CodeStalled     = 125
 	CodeCannotStart = 126

@@ -7,7 +7,8 @@
 //
 // For ranks on other hosts this process is the head. Its fleet (fleet.go) has one child (child.go) for each agent that
 // it has started, and an [Agent] sees the head as its parent (agent.go). A fleet knows its run by the interface
-// supervisor (supervisor.go) only. The messages between them are in messages.go.
+// supervisor (supervisor.go) only. The messages between them are in messages.go. In pods whose ranks may start again a
+// [Keeper] starts the agents (keeper.go, pods.go).
 //
 //	Owns:     the plan of a job, its agents, the cause of its end, the exit code
 //	May call: internal/pmi (the server's side), internal/procs, internal/stdio, internal/program, internal/bind,

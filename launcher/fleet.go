@@ -238,6 +238,9 @@ func (f *fleet) close() {
 		}
 	}
 	all.Wait()
+	for _, c := range f.children {
+		c.leavePod(false)
+	}
 	if f.others != nil {
 		f.others.Close()
 	}

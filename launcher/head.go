@@ -24,7 +24,11 @@ func (j *Job) runFleet(plan *Plan) int {
 	r.enroll()
 	r.streams = stdio.New(j.Stdout, j.Stderr)
 	o := pmi.Options{Survive: j.Recover, Spawn: r.spawn}
-	if j.Agents.Others != nil {
+	switch others := j.Agents.Others; {
+	case others == nil:
+	case others.Pods != nil:
+		j.Agents.Others = r.keepPods(others)
+	default:
 		o.Spawn = spawnElsewhere
 	}
 	return r.lead(me, o)
@@ -80,6 +84,9 @@ func (j *Job) headFleet(r *run, me *reach.Self, o pmi.Options) *fleet {
 	}
 	if r.plan.Slurm {
 		start.Agents.Others = r.slurm(hosts, me)
+	}
+	if others := start.Agents.Others; others != nil && others.pods != nil && r.spawned != nil {
+		start.Agents.Others = others.shared()
 	}
 	return r.addFleet(start, hosts, server, me)
 }

@@ -65,7 +65,7 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 		told(err)
 		return
 	}
-	r.awaitEnds(takes, q.Limit)
+	r.awaitHosts(takes, q.Limit)
 	r.post(func() {
 		if r.policy.phase != working || r.leaving {
 			told(errEnds)
@@ -103,8 +103,7 @@ func (s *spawned) prepare(takes []rankID) (*Job, error) {
 
 // spawnElsewhere is pmi.Options.Spawn of a job whose agents come by themselves.
 func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
-	told(fmt.Errorf("%w: its agents are pods; gorun does it on hosts where it starts the agents, or Slurm does",
-		pmi.ErrNoSpawn))
+	told(fmt.Errorf("%w: its agents are pods, which start more ranks with --respawn N only", pmi.ErrNoSpawn))
 }
 
 // spawnedJob is what a rank has asked for. It has the settings of the program of that rank.

@@ -14,6 +14,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/bind"
 	"github.com/gorun-mpi/mpi/internal/k8s"
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/launcher"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -81,8 +82,7 @@ var notInPods = map[string]string{
 	"launch-agent": "the pods start gorun themselves",
 	"launcher":     "the pods start gorun themselves",
 	"preload":      "the image has the program",
-	"respawn":      "gorun starts no rank in a pod while the job runs",
-	"spares":       "gorun starts no rank in a pod while the job runs",
+	"spares":       "each pod has ranks, and Kubernetes makes a pod that fails again",
 	"app":          "the command line names the programs",
 	"tree-width":   "all pods dial the one with index 0",
 	"stdin":        "pods have no standard input",
@@ -165,6 +165,9 @@ func (m *manifestFlags) read(c *cobra.Command, args []string, stderr *os.File) e
 		return err
 	}
 	m.out.Name, m.out.Port, m.out.Pods = m.pods.name, m.pods.port, int(m.pods.pods)
+	if m.out.Pods > 1 {
+		m.out.Again, m.out.AgainCode = int(m.job.Respawn), launcher.CodeAgain
+	}
 	return nil
 }
 

@@ -21,6 +21,16 @@ import (
 // envIndex is the variable in which a pod of an Indexed Job has its number.
 const envIndex = "JOB_COMPLETION_INDEX"
 
+// checkFirst refuses to begin a job again whose pod with index 0 has failed: the other pods have lost it with all that
+// the job has done. The exit code lets the Job fail.
+func checkFirst(name string) error {
+	if n := os.Getenv(k8s.FailuresVar); n != "" && n != "0" {
+		return fmt.Errorf("the pod of %s has failed (%s=%.20s), and the job with it, which does not begin again: delete "+
+			"the Job %s and create it", k8s.Host(name, 0), k8s.FailuresVar, n, name)
+	}
+	return nil
+}
+
 // podFlags are what gorun in a pod is told, after which the flags of the job follow.
 type podFlags struct {
 	job     jobFlags
@@ -81,21 +91,34 @@ func (p *podFlags) run(program []string, stdin, stdout, stderr *os.File) (int, e
 	call := reach.Call{Job: p.pods.name, Key: key, Addrs: []string{net.JoinHostPort(p.head, strconv.Itoa(p.pods.port))},
 		Host: k8s.Host(p.pods.name, index), Build: me.Build,
 		Late: func(err error) { fmt.Fprintf(stderr, "gorun: %v; trying again for up to %v\n", err, p.patience()) }}
-	if index > 0 {
+	again := p.job.Respawn > 0 && p.pods.pods > 1
+	switch {
+	case index > 0 && again:
+		call.Patience = p.patience()
+		return launcher.Keeper(p.dial(call), call), nil
+	case index > 0:
 		return launcher.Agent(p.dial(call), cleanerCommand()), nil
+	case again:
+		if err := checkFirst(p.pods.name); err != nil {
+			return 1, err
+		}
 	}
 	ln, err := net.Listen("tcp", ":"+strconv.Itoa(p.pods.port))
 	if err != nil {
 		return launcher.CodeCannotStart, err
 	}
 	hosts := p.pods.hosts()
-	o := reach.AcceptorOptions{Call: call, Log: func(msg string, _ ...any) { fmt.Fprintf(stderr, "gorun: %s\n", msg) }}
+	o := reach.AcceptorOptions{Call: call, Readmit: again,
+		Log: func(msg string, _ ...any) { fmt.Fprintf(stderr, "gorun: %s\n", msg) }}
 	for _, h := range hosts[1:] {
 		o.Hosts = append(o.Hosts, h.Name)
 	}
 	acceptor := reach.Listen(ln, o)
 	p.job.place.given = hosts
 	others := &launcher.Others{Reach: acceptor, Close: acceptor.Close, Together: true}
+	if again {
+		others.Pods = acceptor
+	}
 	p.job.place.agents = launcher.Agents{Here: hosts[0].Name, Others: others}
 	p.job.place.patience = seconds(p.patience())
 	return p.job.start(program, stdin, stdout, stderr)

@@ -59,6 +59,8 @@ var manifests = map[string][]string{
 		"--toleration", "dedicated=hpc:NoSchedule", "--toleration", "gpu", "--volume", "results:/out", "--volume",
 		"input:/in:ro", "--env-secret", "TOKEN=team/token", "--env-secret", "others", "--keep", "1h", "--one-per-node",
 		"--queue", "lab", "/prog"},
+	"again": {"--image", "x", "--name", "again", "-n", "8", "--ppn", "4", "--respawn", "3", "--env-secret",
+		"TOKEN=team/token", "/prog"},
 	"all": {"--image", "x", "--name", "all", "--secret", "of.the.team", "--port", "2345", "--user", "1000:100",
 		"--memory", "512Mi", "--host-timeout", "90", "--timeout", "1h", "--kill-delay", "5", "--output-dir", "/out",
 		"--bind-to", "none",

@@ -131,6 +131,10 @@ func rank(words []string) int {
 					return 1
 				}
 			}
+		case "await": // a file of the test
+			for _, err := os.Stat(arg); err != nil; _, err = os.Stat(arg) {
+				time.Sleep(2 * time.Millisecond)
+			}
 		case "where":
 			fmt.Printf("new rank %s on %s%s\n", me, os.Getenv("HOSTNAME"), os.Getenv("SLURMD_NODENAME"))
 		case "exchange":

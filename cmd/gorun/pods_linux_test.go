@@ -404,6 +404,73 @@ func TestPodsOnHostsFail(t *testing.T) {
 	}
 }
 
+// A pod that fails with its ranks, in whatever way, comes again on its host, and the ranks start there again. gorun is
+// process 1 of it: nothing of the old pod is left.
+func TestPodsOnHostsComeAgain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		hit   func(j *podJob)
+		codes []int
+		says  string
+		mend  func(j *podJob)
+	}{
+		{"killed", func(j *podJob) { j.all[2].signal(syscall.SIGKILL) }, []int{0, 0, -1, 0}, "its agent is gone: ", nil},
+		{"told to end", func(j *podJob) { j.all[2].signal(syscall.SIGTERM) }, []int{0, 0, 75, 0},
+			"the pod was told to end by signal 15", nil},
+		{"its agent killed", func(j *podJob) { j.killAgent(2) }, []int{0, 0, 75, 0},
+			"an agent of the pod has ended: signal: killed", nil},
+		{"link down", func(j *podJob) { j.LinkDown(3) }, []int{0, 0, 75, 0}, unheard, func(j *podJob) { j.LinkUp(3) }},
+	} {
+		if testing.Short() && c.name != "its agent killed" { // the others are in TestPodComesAgain too
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			flags := []string{"-n", "5", "--respawn", "4", "-x", "GORUN_PEER_TIMEOUT=" + silent}
+			dir, err := os.MkdirTemp("", "lost") // t.TempDir is closed to the account of the pods
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			os.Chmod(dir, 0o755)
+			lost := filepath.Join(dir, "lost")
+			words := []string{"join", "4:sleep", "0:await=" + lost, "0:replace=4", "finalize"}
+			j := nodes(t, 3).job(t, flags, words).startAll()
+			defer func() {
+				for _, o := range j.all {
+					if t.Failed() {
+						t.Logf("pod %d says\n%s", o.index, o.err.String())
+					}
+				}
+			}()
+			j.ready(1)
+			at := time.Now()
+			c.hit(j)
+			j.all[0].hears("host job-2 is lost: ").says(c.says)
+			makeFile(t, lost)
+			j.all[2].cmd.Wait()
+			if c.mend != nil {
+				c.mend(j)
+			}
+			j.start(2)
+			j.ends(at, c.codes...)
+			j.all[0].says("host job-2 is there again", "rank 4 has been started again on job-2")
+		})
+	}
+}
+
+// killAgent kills the agent of a pod.
+func (j *podJob) killAgent(index int) {
+	j.t.Helper()
+	for _, p := range j.agents() {
+		if slices.Contains(p.Env(), envIndex+"="+strconv.Itoa(index)) {
+			syscall.Kill(p.PID, syscall.SIGKILL)
+			return
+		}
+	}
+	j.t.Error("the pod has no agent")
+}
+
 // Pods meet although they and their names come late. What keeps them from meeting is said, and ends them.
 func TestPodsOnHostsMeet(t *testing.T) {
 	if testing.Short() {

@@ -17,6 +17,7 @@ const (
 	Released                   // down: the end of a fence
 	Answer                     // down: of PMI-1, to the oldest question
 	Call                       // down: a rank calls another, which is to make a connection to it
+	Agent                      // down: start one more agent on this host, which dials
 	OutputRoom                 // down: so many bytes of output more may be sent, u32
 	Started                    // up: a rank runs
 	AllStarted                 // up: no more ranks are started
@@ -41,8 +42,8 @@ const (
 )
 
 func (k Kind) String() string {
-	names := [kinds]string{"", "file", "start", "order", "stdin", "stdin end", "released", "answer", "call", "output room",
-		"started", "all started", "exited", "aborted", "failed", "refused", "stdout", "stderr", "stdout part",
+	names := [kinds]string{"", "file", "start", "order", "stdin", "stdin end", "released", "answer", "call", "agent",
+		"output room", "started", "all started", "exited", "aborted", "failed", "refused", "stdout", "stderr", "stdout part",
 		"stderr part", "stdin room", "put", "fence", "question",
 		"finished", "host", "state", "ping", "pong"}
 	if k > 0 && k < kinds {

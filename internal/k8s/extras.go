@@ -176,6 +176,6 @@ func (j *Job) extras(p *podSpec) {
 			c.EnvFrom = append(c.EnvFrom, envFrom{reference{v.Secret}})
 			continue
 		}
-		c.Env = append(c.Env, envVar{v.Name, valueFrom{keyRef{v.Secret, v.Key}}})
+		c.Env = append(c.Env, envVar{v.Name, valueFrom{SecretKeyRef: &keyRef{v.Secret, v.Key}}})
 	}
 }

@@ -34,6 +34,8 @@ type Job struct {
 	Spread      bool // one pod on each node
 	Claims      []Claim
 	Variables   []Variable
+	Again       int    // how often the pod of an index may be made again when it has failed
+	AgainCode   int    // the exit code, below 128, of a pod that wants that
 	KeepFor     *int   // seconds that the Job stays when it has finished; nil: until it is deleted
 	Queue       string // of Kueue; "": none
 }
@@ -107,16 +109,22 @@ func (j *Job) service() service {
 		PublishNotReadyAddresses: true, Selector: j.labels(), Ports: []servicePort{{"gorun", j.Port}}}}
 }
 
-// job has a pod for each index, all at once. A pod that fails is not replaced: its ranks could not be.
+// job has a pod for each index, all at once. A pod that fails is not replaced, unless its ranks may start again.
 func (j *Job) job() batchJob {
 	m := j.meta(j.Name)
 	if j.Queue != "" {
 		m.Labels[queueLabel] = j.Queue
 	}
-	return batchJob{APIVersion: "batch/v1", Kind: "Job", Metadata: m, Spec: jobSpec{
-		CompletionMode: "Indexed", Completions: j.Pods, Parallelism: j.Pods, BackoffLimit: 0, KeepFor: j.KeepFor,
+	spec := jobSpec{
+		CompletionMode: "Indexed", Completions: j.Pods, Parallelism: j.Pods, KeepFor: j.KeepFor,
 		Template: template{Metadata: meta{Labels: j.labels()}, Spec: j.pod()},
-	}}
+	}
+	if j.Again > 0 {
+		spec.readmit(j.Again, j.AgainCode)
+	} else {
+		spec.BackoffLimit = new(int)
+	}
+	return batchJob{APIVersion: "batch/v1", Kind: "Job", Metadata: m, Spec: spec}
 }
 
 // pod is what the profile "restricted" of Pod Security allows, unless there are devices or HostNetwork.
@@ -138,6 +146,10 @@ func (j *Job) pod() podSpec {
 		p.HostNetwork, p.DNSPolicy = true, "ClusterFirstWithHostNet" // else the names of pods are not known there
 	}
 	j.extras(&p)
+	if j.Again > 0 {
+		c := &p.Containers[0]
+		c.Env = append(c.Env, failuresVariable())
+	}
 	return p
 }
 

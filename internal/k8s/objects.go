@@ -50,12 +50,39 @@ type batchJob struct {
 }
 
 type jobSpec struct {
-	CompletionMode string   `json:"completionMode"`
-	Completions    int      `json:"completions"`
-	Parallelism    int      `json:"parallelism"`
-	BackoffLimit   int      `json:"backoffLimit"`
-	KeepFor        *int     `json:"ttlSecondsAfterFinished,omitempty"`
-	Template       template `json:"template"`
+	CompletionMode       string            `json:"completionMode"`
+	Completions          int               `json:"completions"`
+	Parallelism          int               `json:"parallelism"`
+	BackoffLimit         *int              `json:"backoffLimit,omitempty"`
+	BackoffLimitPerIndex *int              `json:"backoffLimitPerIndex,omitempty"`
+	PodReplacementPolicy string            `json:"podReplacementPolicy,omitempty"`
+	PodFailurePolicy     *podFailurePolicy `json:"podFailurePolicy,omitempty"`
+	SuccessPolicy        *successPolicy    `json:"successPolicy,omitempty"`
+	KeepFor              *int              `json:"ttlSecondsAfterFinished,omitempty"`
+	Template             template          `json:"template"`
+}
+
+type podFailurePolicy struct {
+	Rules []failureRule `json:"rules"`
+}
+
+type failureRule struct {
+	Action      string    `json:"action"`
+	OnExitCodes exitCodes `json:"onExitCodes"`
+}
+
+type exitCodes struct {
+	ContainerName string `json:"containerName"`
+	Operator      string `json:"operator"`
+	Values        []int  `json:"values"`
+}
+
+type successPolicy struct {
+	Rules []successRule `json:"rules"`
+}
+
+type successRule struct {
+	SucceededIndexes string `json:"succeededIndexes"`
 }
 
 type template struct {
@@ -155,7 +182,12 @@ type envVar struct {
 }
 
 type valueFrom struct {
-	SecretKeyRef keyRef `json:"secretKeyRef"`
+	SecretKeyRef *keyRef   `json:"secretKeyRef,omitempty"`
+	FieldRef     *fieldRef `json:"fieldRef,omitempty"`
+}
+
+type fieldRef struct {
+	FieldPath string `json:"fieldPath"`
 }
 
 type keyRef struct {

@@ -2,6 +2,7 @@ package reach
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -43,10 +44,12 @@ type Call struct {
 	Job   string   // its name
 	Key   []byte   // of the agents of this job, KeySize bytes
 	Addrs []string // host:port of gorun, any of which may be the way to it
-	Host  string   `json:"-"` // what gorun calls the host of this agent
-	Build string   `json:"-"` // of this program, which must be the same on both sides
+	Host  string   `json:",omitempty"` // what gorun calls the host of this agent; "": as Slurm does
+	Build string   `json:"-"`          // of this program, which must be the same on both sides
 	// Late is called once if gorun is not reached soon, with what is in the way.
 	Late func(error) `json:"-"`
+	// Patience is how long gorun may take to find a place for this agent; 0: as long as for any other step.
+	Patience time.Duration `json:"-"`
 }
 
 // NewCall is a call with a key of its own.
@@ -124,6 +127,7 @@ func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	h := handshaker(c.Job, c.Key, 0)
+	h.Patience = max(h.Patience, c.Patience)
 	var last error
 	begin, logged := time.Now(), false
 	reached := begin // when gorun was last perhaps about to come
@@ -140,8 +144,9 @@ func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 			reached = now
 		}
 		if now.Sub(reached) >= strange {
-			return nil, fmt.Errorf("gorun is not reached: for %v what answers there has not proved to be gorun of "+
-				"this job, so the keys differ, or a proxy takes connections and closes them: %w", strange, err)
+			return nil, &Error{Err: fmt.Errorf("gorun is not reached: for %v what answers there has not proved to be "+
+				"gorun of this job, so the keys differ, or a proxy takes connections and closes them: %w", strange, err),
+				Final: true}
 		}
 		if c.Late != nil && !logged && now.Sub(begin) >= late && ctx.Err() == nil {
 			logged = true
@@ -174,7 +179,7 @@ func (c *Call) enter(s *auth.Session) (net.Conn, error) {
 	}
 	if why := s.Payload; len(why) > 0 {
 		s.Close()
-		return nil, fmt.Errorf("gorun refuses this agent: %.200q", why)
+		return nil, refused(why)
 	}
 	return s.Finish()
 }
@@ -324,7 +329,7 @@ func readCall(r io.Reader) (Call, error) {
 		}
 		if b[0] == '\n' {
 			c, err := decodeCall(line)
-			c.Host = os.Getenv(envNode)
+			c.Host = cmp.Or(c.Host, os.Getenv(envNode))
 			return c, err
 		}
 		line = append(line, b[0])

@@ -5,7 +5,8 @@
 // ssh or kubectl exec -i, whose standard input and output are the stream. The shell gets the one word sh. The script
 // for that sh comes down the stream, so no word passes through a shell's quoting, and no secret is in an argument. If
 // the standard streams cannot be the edge, agents dial: an [Acceptor] (acceptor.go) admits agents that have a [Call]
-// (dial.go), whose key both sides prove. [Slurm] has one srun start the agents of an Acceptor (slurm.go).
+// (dial.go), whose key both sides prove. An Acceptor may let in an agent of a host again (readmit.go). [Slurm] has one
+// srun start the agents of an Acceptor (slurm.go).
 //
 //	Owns:     the processes of remote shells and their output, the causes of failures and their remedies, the script
 //	          that finds or brings the agent's binary; the port that agents dial, and its key

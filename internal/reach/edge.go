@@ -34,5 +34,8 @@ type Edge struct {
 // Close ends the stream. A process that holds it has a moment to end by itself.
 func (e *Edge) Close() { e.once.Do(e.end) }
 
+// Explain has f be Why.
+func (e *Edge) Explain(f func() string) { e.why = f }
+
 // Why says how what holds the stream has ended and what it said last, if it ends soon.
 func (e *Edge) Why() string { return e.why() }
