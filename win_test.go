@@ -822,8 +822,8 @@ func TestManyWindows(t *testing.T) {
 			}
 		}()
 		windows := inShort(10000, 10)
-		if strings.HasSuffix(t.Name(), "/ucx") {
-			windows = min(windows, 5000) // of UCX no number of a communicator or window is used again
+		if sendsStay(t) {
+			windows = min(windows, 5000) // no number of a communicator or window is used again
 		}
 		run(2, func(w *Comm) {
 			for range windows {
