@@ -20,6 +20,12 @@ verbs
 ucx
 #endif
 #endif
+#if __has_include(<rdma/fi_tagged.h>)
+#include <rdma/fabric.h>
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 17))
+ofi
+#endif
+#endif
 `
 
 // Tags returns the build tags of the transports whose headers the C compiler of cgo finds here; nothing where cgo is
