@@ -37,8 +37,8 @@ OF_VERBS = $(shell grep -rlE --include='*.go' '^//go:build.*verbs|"github.com/go
 OF_CUDA = $(shell grep -rlE --include='*.go' '^//go:build.*cuda' . | xargs -n1 dirname | sort -u)
 
 # With -short the standard library goes without cgo in all parts, so that it is compiled once, and what vet needs is
-# compiled with all tags at once, but for ucx and ofi, whose headers may be missing. The files that a tag takes out are compiled
-# by another part.
+# compiled with all tags at once, but for ucx and ofi, whose headers may be missing. The files that a tag takes out are
+# compiled by another part.
 NOCGO = netgo,osusergo
 ALL   = verbs,pmix,cuda
 ifdef SHORT
@@ -188,7 +188,7 @@ ucx: export UCX_TLS = posix,sysv,cma,self
 ucx: $(GOTESTSUM)  ## the transport over UCX, on this host
 	$(GO) vet -tags ucx ./transport/ucx ./internal/e2e ./cmd/gorun .
 	$(GOTEST) $(SHORT) -tags ucx ./transport/ucx ./internal/join
-	$(GOTEST) $(SHORT) -tags ucx -run 'Info|UCX' ./cmd/gorun ./internal/e2e
+	$(GOTEST) $(SHORT) -tags ucx -run 'Info|UCX|Tagged' ./cmd/gorun ./internal/e2e
 	$(GOTEST) $(SHORT) -tags ucx,cuda -run '^TestJobOverSoftCUDA$$' ./gpu
 	$(GOTEST) -tags ucx -run '^Test[A-Z].*/^ucx$$' .
 	@# The tests that say nothing of UCX, over it.
@@ -209,10 +209,8 @@ ofi: $(GOTESTSUM)  ## the transport over libfabric, on this host
 	$(GO) vet -tags ofi ./transport/ofi ./internal/e2e ./cmd/gorun .
 	$(GOTEST) $(SHORT) -tags ofi ./transport/ofi ./internal/join
 	GORUN_OFI_PROVIDER=sockets $(GOTEST) $(SHORT) -tags ofi ./transport/ofi
-	$(GOTEST) $(SHORT) -tags ofi -run 'Info|OFI' ./cmd/gorun ./internal/e2e
-	$(GOTEST) -tags ofi -run '^Test[A-Z].*/^ofi$$' .
-	@# The tests that say nothing of libfabric, over it.
-	GORUN_TEST_BENEATH=ofi $(GOTEST) -short -tags ofi .
+	$(GOTEST) $(SHORT) -tags ofi -run 'Info|OFI|Tagged' ./cmd/gorun ./internal/e2e
+	$(GOTEST) -short -tags ofi -run '^Test[A-Z].*/^ofi$$' .
 	$(GOTEST) -tags ofi -race -short ./transport/ofi
 	$(GO) build -tags ofi -o bin/ofi/ ./cmd/gorun ./benchmarks/stress
 	GORUN_TRANSPORTS=ofi bin/ofi/gorun -n 4 bin/ofi/stress -time 10s

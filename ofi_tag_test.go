@@ -16,8 +16,12 @@ import (
 )
 
 // everywhere runs over libfabric too, over a provider that GORUN_OFI_PROVIDER may name. GORUN_TEST_BENEATH=ofi has the
-// tests go over it that say nothing of it, too.
+// tests go over it that name no transport.
 func init() {
+	if os.Getenv("FI_OFI_RXM_BUFFER_SIZE") == "" { // opening an endpoint writes to thousands of buffers of 16 KiB
+		os.Setenv("FI_OFI_RXM_BUFFER_SIZE", "2048")
+	}
+	libraries["ofi"] = overOFI
 	further = append(further, fabric{"ofi", overOFI})
 	if os.Getenv("GORUN_TEST_BENEATH") == "ofi" {
 		Beneath = func() []Option { return []Option{overOFI(nil)} }
