@@ -236,8 +236,8 @@ func TestRevokeEndsCalls(t *testing.T) {
 			return s.Wait()
 		},
 	}
-	// Over UCX and libfabric no sender takes back what it sends. The ranks that hear of the revocation first receive and drop it, and
-	// the sends of a rank that has not heard yet end well.
+	// Over UCX and libfabric no sender takes back what it sends. The ranks that hear of the revocation first receive and
+	// drop it, and the sends of a rank that has not heard yet end well.
 	sends := []string{"Ssend", "Send", "Isend", "Issend"}
 	everywhere(t, func(t *testing.T, run runner) {
 		stay := sendsStay(t)

@@ -350,25 +350,31 @@ func TestMatching(t *testing.T) {
 	}
 }
 
-// What does not fit is lost, how long it was is said, and its sender is answered.
+// What does not fit is lost, how long it was is said, and its sender is answered, however little room there is.
 func TestTruncates(t *testing.T) {
 	a, b := pair(t)
 	for _, size := range sizes[1:] {
-		for i := range 2 {
+		for i := range 6 {
+			room := []int{size / 2, 0}[i/3]
 			data, buf := bytes.Repeat([]byte{1}, size), make([]byte, size)
-			posted := i == 0
-			if posted {
-				b.post(from(0, 5), buf[:size/2], 7)
+			if i%3 == 0 {
+				b.post(from(0, 5), buf[:room], 7)
 			}
 			a.send(1, from(0, 5), data, true, 8, b)
-			if !posted {
+			switch i % 3 {
+			case 1:
 				b.probe(from(0, 5), false, a)
-				b.post(from(0, 5), buf[:size/2], 7)
+				b.post(from(0, 5), buf[:room], 7)
+			case 2:
+				m := b.probe(from(0, 5), true, a)
+				if _, err := b.Take(m.Message, transport.HostMem(buf[:room]), 7); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if p := b.next(a); p.Err != nil || p.Peer != 0 || p.Header.Tag != 5 || p.Header.Len != uint64(size) {
 				t.Errorf("%d bytes: %+v", size, p)
 			}
-			if bytes.IndexByte(buf[size/2:], 1) >= 0 {
+			if bytes.IndexByte(buf[room:], 1) >= 0 {
 				t.Errorf("%d bytes: the memory behind the buffer was written to", size)
 			}
 			if p := a.next(b); p.Err != nil || p.Cookie != 8 {

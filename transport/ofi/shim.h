@@ -74,7 +74,7 @@ int of_try_send(of_handle h, uint64_t to, uint64_t tag, uint64_t buf, uint64_t l
 // of_answer tells a sender that its message has been received. It returns OF_DONE, OF_FULL or an error.
 int of_answer(of_handle h, uint64_t to, uint64_t number);
 
-// buf 0: the slot's own memory.
+// buf 0: the slot's own memory, all of it, whatever length says.
 int of_recv(of_handle h, uint64_t tag, uint64_t ignore, uint64_t buf, uint64_t length, uint32_t slot);
 // of_take receives a message that of_probe has taken.
 int of_take(of_handle h, uint64_t message, uint64_t buf, uint64_t length, uint32_t slot);
