@@ -38,8 +38,8 @@ OF_VERBS = $(shell grep -rlE --include='*.go' '^//go:build.*verbs|"github.com/go
 OF_CUDA = $(shell grep -rlE --include='*.go' '^//go:build.*cuda' . | xargs -n1 dirname | sort -u)
 
 # With -short the standard library goes without cgo in all parts, so that it is compiled once, and what vet needs is
-# compiled with all tags at once, but for ucx, whose headers may be missing. The files that a tag takes out are compiled
-# by another part.
+# compiled with all tags at once, but for ucx and ofi, whose headers may be missing. The files that a tag takes out are
+# compiled by another part.
 NOCGO = netgo,osusergo
 ALL   = verbs,pmix,cuda
 ifdef SHORT
@@ -48,7 +48,7 @@ endif
 
 .DEFAULT_GOAL = build
 .PHONY: build help test bare verify deps deps-verify vet cross arm64 unit e2e peers page examples race guard \
-	guard-rewrite fuzz stress hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu soak-stall \
+	guard-rewrite fuzz stress hosts k8s verbs ucx ofi rdma lint pauses soak soak-shm soak-hosts soak-verbs soak-gpu soak-stall \
 	soak-recovery bench compare compare-quick softhca softcuda clean api api-baseline release
 
 build:           ## builds everything
@@ -66,7 +66,7 @@ bare:            ## README's two commands in a fresh Debian root, as CI runs the
 	scripts/bare $(BARE)
 
 verify: deps-verify  ## all there is: two hours on 2 cores
-	$(MAKE) --keep-going --no-print-directory vet api cross arm64 unit guard race verbs ucx fuzz stress hosts k8s rdma
+	$(MAKE) --keep-going --no-print-directory vet api cross arm64 unit guard race verbs ucx ofi fuzz stress hosts k8s rdma
 
 deps:            ## installs the Debian packages of make test as root, names them otherwise
 	scripts/deps test
@@ -150,7 +150,7 @@ k8s: $(GOTESTSUM)  ## manifests, judged by the API server's code; the first time
 	cd internal/testkit/apiserver && $(CURDIR)/$(GOTEST) ./...
 
 ifeq ($(GCC),)
-race verbs ucx: ; @echo "$@: skipped, since it needs gcc"
+race verbs ucx ofi: ; @echo "$@: skipped, since it needs gcc"
 else
 race: $(GOTESTSUM)  ## the race detector
 	CGO_ENABLED=1 $(GOTEST) -timeout 20m -race -short $(RACED)
@@ -189,7 +189,7 @@ ucx: export UCX_TLS = posix,sysv,cma,self
 ucx: $(GOTESTSUM)  ## the transport over UCX, on this host
 	$(GO) vet -tags ucx ./transport/ucx ./internal/e2e ./cmd/gorun .
 	$(GOTEST) $(SHORT) -tags ucx ./transport/ucx ./internal/join
-	$(GOTEST) $(SHORT) -tags ucx -run 'Info|UCX' ./cmd/gorun ./internal/e2e
+	$(GOTEST) $(SHORT) -tags ucx -run 'Info|UCX|Tagged' ./cmd/gorun ./internal/e2e
 	$(GOTEST) $(SHORT) -tags ucx,cuda -run '^TestJobOverSoftCUDA$$' ./gpu
 	$(GOTEST) -tags ucx -run '^Test[A-Z].*/^ucx$$' .
 	@# The tests that say nothing of UCX, over it.
@@ -199,6 +199,22 @@ ucx: $(GOTESTSUM)  ## the transport over UCX, on this host
 	$(GO) build -tags ucx -o bin/ucx/ ./cmd/gorun ./benchmarks/stress
 	@set -e; for tls in $(UCX_TLS) tcp,self; do \
 		GORUN_TRANSPORTS=ucx UCX_TLS=$$tls bin/ucx/gorun -n 4 bin/ucx/stress -time 10s; done
+endif
+
+ifeq ($(wildcard /usr/include/rdma/fi_tagged.h),)
+ofi: ; @echo "$@: skipped, since it needs libfabric-dev"
+else
+ofi: export CGO_ENABLED = 1
+ofi: export GORUN_OFI_PROVIDER = tcp;ofi_rxm
+ofi: $(GOTESTSUM)  ## the transport over libfabric, on this host
+	$(GO) vet -tags ofi ./transport/ofi ./internal/e2e ./cmd/gorun .
+	$(GOTEST) $(SHORT) -tags ofi ./transport/ofi ./internal/join
+	GORUN_OFI_PROVIDER=sockets $(GOTEST) $(SHORT) -tags ofi ./transport/ofi
+	$(GOTEST) $(SHORT) -tags ofi -run 'Info|OFI|Tagged' ./cmd/gorun ./internal/e2e
+	$(GOTEST) -short -tags ofi -run '^Test[A-Z].*/^ofi$$' .
+	$(GOTEST) -tags ofi -race -short ./transport/ofi
+	$(GO) build -tags ofi -o bin/ofi/ ./cmd/gorun ./benchmarks/stress
+	GORUN_TRANSPORTS=ofi bin/ofi/gorun -n 4 bin/ofi/stress -time 10s
 endif
 endif
 

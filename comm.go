@@ -163,8 +163,8 @@ func newComm(s *commState, ctx context.Context) *Comm {
 
 // WithContext returns a Comm for the same communicator whose calls return ctx's error when ctx ends. The operation is
 // then cancelled or complete, never half done, and the caller owns its buffer again. A send whose payload the receiver
-// has begun to read completes. UCX cannot cancel a send: over it, a rank may receive a message whose send ended with
-// the context. WithContext returns nil if c is nil.
+// has begun to read completes. UCX and libfabric cannot cancel a send: over them, a rank may receive a message whose
+// send ended with the context. WithContext returns nil if c is nil.
 func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if c == nil {
 		return nil // calls on nil are ErrComm

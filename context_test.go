@@ -268,7 +268,7 @@ func TestContextEndsAtAnyMoment(t *testing.T) {
 						want++
 					}
 				}
-				// What UCX has been given it does not give back: a send that has ended may be received all the same.
+				// What a library has been given it does not give back: a send that has ended may be received all the same.
 				check(count == want || sendsStay(t) && count > want, "%d were received, %d were sent", count, want)
 			})
 		}

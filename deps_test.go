@@ -56,6 +56,7 @@ const graph = `
 	transport/verbs               : transport, transport/tcp, internal/eventset, internal/wire, internal/topology,
 	                                {golang.org/x/sys}
 	transport/ucx                 : transport, transport/tcp, internal/eventset, internal/wire, {golang.org/x/sys}
+	transport/ofi                 : transport, transport/tcp, internal/wire
 	transport/transporttest       : internal/testkit/proc, internal/testkit/leak, internal/eventset, transport,
 	                                transport/faulty, internal/wire
 
@@ -78,8 +79,8 @@ const graph = `
 
 	# The one package that knows every transport, and the public package on top.
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
-	                                transport/ucx, transport/multi, internal/bootstrap, internal/bootstrap/detect,
-	                                internal/bootstrap/rank0, internal/pmi, internal/place, internal/cpuset,
+	                                transport/ucx, transport/ofi, transport/multi, internal/bootstrap,
+	                                internal/bootstrap/detect, internal/bootstrap/rank0, internal/pmi, internal/place, internal/cpuset,
 	                                internal/settings, internal/sysmon, internal/waitpolicy, internal/tuned,
 	                                collectives, {github.com/hashicorp/go-hclog}
 	internal/mpierr               : pml, transport, accel, internal/ranks
@@ -118,7 +119,8 @@ const graph = `
 	                                internal/k8s, internal/reach, internal/place, internal/vet, {golang.org/x/tools},
 	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 	                                internal/waitpolicy, internal/join, internal/tuned, internal/tune,
-	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,
+	                                transport/tcp, transport/verbs, transport/ucx, transport/ofi, collectives,
+	                                collectives/simulate,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
 	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
@@ -189,7 +191,7 @@ var forTests = []string{
 // An entry need not be in use.
 const testGraph = `
 	mpi                           : mpi, accel, accel/acceltest, internal/background, transport/shm, transport/tcp,
-	                                transport/verbs, transport/ucx, transport/multi,
+	                                transport/verbs, transport/ucx, transport/ofi, transport/multi,
 	                                transport/faulty, transport/looptag, internal/wire, checkpoint
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
@@ -219,7 +221,8 @@ var (
 )
 
 // The files that may import "C", one for each library.
-var doorsToC = []string{"transport/verbs/c.go", "transport/ucx/c.go", "internal/bootstrap/pmix/c.go", "accel/cuda/c.go"}
+var doorsToC = []string{"transport/verbs/c.go", "transport/ucx/c.go", "transport/ofi/c.go",
+	"internal/bootstrap/pmix/c.go", "accel/cuda/c.go"}
 
 const module = "github.com/gorun-mpi/mpi"
 

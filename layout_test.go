@@ -127,7 +127,7 @@ func TestLayoutLengths(t *testing.T) {
 				is(err, ErrTruncate)
 				for i := range rows {
 					if sendsStay(t) {
-						break // UCX gives no prefix of what does not fit
+						break // a library gives no prefix of what does not fit
 					}
 					check(got[3*i+1] == float64(i*1000+1) == (i < rows/2), "element %d is %v", 3*i+1, got[3*i+1])
 				}

@@ -82,8 +82,10 @@ func matchedBelow(t *testing.T) bool {
 	return strings.HasSuffix(t.Name(), "/tagged") || sendsStay(t)
 }
 
-// sendsStay: that library is UCX, which takes no send back.
-func sendsStay(t *testing.T) bool { return strings.HasSuffix(t.Name(), "/ucx") }
+// sendsStay: that library is UCX or libfabric, which take no send back.
+func sendsStay(t *testing.T) bool {
+	return strings.HasSuffix(t.Name(), "/ucx") || strings.HasSuffix(t.Name(), "/ofi")
+}
 
 // faultySeeds are four, or with -short one of them, which depends on the test.
 func faultySeeds(test string) []int64 {
@@ -102,7 +104,7 @@ type fabric struct {
 	option func(testing.TB) Option
 }
 
-// Beneath is what the ranks of a test go over that does not say so itself: loop, or UCX (ucx_tag_test.go).
+// Beneath is what the ranks of a test go over that does not say so itself: loop, UCX or libfabric (ucx_tag_test.go, ofi_tag_test.go).
 var Beneath = func() []Option { return nil }
 
 // withDevices puts something between the engines and their transport, or another device in its place.

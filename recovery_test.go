@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -237,11 +236,11 @@ func TestRevokeEndsCalls(t *testing.T) {
 			return s.Wait()
 		},
 	}
-	// Over UCX no sender takes back what it sends. The ranks that hear of the revocation first receive and drop it, and
-	// the sends of a rank that has not heard yet end well.
+	// Over UCX and libfabric no sender takes back what it sends. The ranks that hear of the revocation first receive and
+	// drop it, and the sends of a rank that has not heard yet end well.
 	sends := []string{"Ssend", "Send", "Isend", "Issend"}
 	everywhere(t, func(t *testing.T, run runner) {
-		stay := strings.HasSuffix(t.Name(), "/ucx")
+		stay := sendsStay(t)
 		run(4, func(w *Comm) {
 			for _, name := range slices.Sorted(maps.Keys(waits)) {
 				c := ok(w.Dup())

@@ -188,8 +188,8 @@ func TestContextEndsOperations(t *testing.T) {
 					moves(func(win *Win[int64]) error { return win.Flush(1) })
 					moves(func(win *Win[int64]) error { return wait(win.RGet(dst(), 1, 3)) })
 					moves(func(win *Win[int64]) error { return wait(win.RPut(src, 1, 3+n)) })
-					// UCX may hold a request back that its peer has no answer for.
-					if !strings.HasSuffix(t.Name(), "/ucx") {
+					// A library below may hold a request back that its peer has no answer for.
+					if !sendsStay(t) {
 						gets, puts = ok(win.RGet(dst(), 1, 3)), ok(win.RPut(src, 1, 3+n))
 					}
 					ended(func(win *Win[int64]) error {

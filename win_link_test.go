@@ -17,7 +17,7 @@ var unreached = faulty.Plan{RefuseRegister: 1 - 1e-12}
 
 // linked reports whether a link may reach the memory of a window here.
 func linked(t *testing.T) bool {
-	return !slices.Contains([]string{"stream", "tcp", "tagged", "ucx"}, path.Base(t.Name()))
+	return !slices.Contains([]string{"stream", "tcp", "tagged", "ucx", "ofi"}, path.Base(t.Name()))
 }
 
 // Where a link reaches the memory, it does so until all ranks have called Free, also behind a Free that has ended with

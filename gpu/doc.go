@@ -12,7 +12,7 @@
 // ended when the call is made. [Slice.On] names a stream instead, and the library waits for it. Work that is started after
 // the call has returned, or after the request has been collected, sees the result.
 //
-// Over UCX a message goes through memory of the host as a whole. The copy to the device is made when the request is
+// Over UCX and libfabric a message goes through memory of the host as a whole. The copy to the device is made when the request is
 // collected.
 //
 // A collective call copies its buffers to memory of the host, makes the call of package mpi there, and copies the result

@@ -14,6 +14,6 @@
 //	          internal/auth, internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 //	          internal/waitpolicy; collectives and collectives/simulate; internal/join for the settings that Init
 //	          refuses; internal/tuned; internal/tune, whose ranks are processes of this program; transport/tcp to try
-//	          ports, transport/verbs, transport/ucx, accel and accel/cuda to ask what devices can do
+//	          ports, transport/verbs, transport/ucx, transport/ofi, accel and accel/cuda to ask what devices can do
 //	Never:    import package mpi; start or signal a process on its own
 package main

@@ -64,6 +64,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 			f.print(stdout)
 			m.print(stdout, width())
 			f.UCX.print(stdout, width())
+			f.OFI.print(stdout, width())
 			return printSettings(stdout, os.Environ(), width())
 		},
 	}

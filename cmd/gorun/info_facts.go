@@ -37,6 +37,7 @@ type facts struct {
 	Interfaces []netFacts `json:"interfaces"`
 	RDMA       rdmaFacts  `json:"rdma"`
 	UCX        ucxFacts   `json:"ucx"`
+	OFI        ofiFacts   `json:"ofi"`
 	// Transports are what the settings name, each with the reason why a rank could not open it; "": it could.
 	Transports []transportFacts `json:"transports"`
 	Waiting    []string         `json:"waiting_ranks"` // what they do; then what if they outnumber CPUs
@@ -143,6 +144,7 @@ func readFacts(environ []string, m machine) facts {
 		Interfaces: interfaces(),
 		RDMA:       factsOfDevices(m),
 		UCX:        askUCX(),
+		OFI:        askOFI(),
 		Transports: tryTransports(environ),
 		Waiting:    waiting(environ, host.Usable()), Inside: outerLauncher(), Settings: map[string]string{}}
 	for _, kv := range environ {

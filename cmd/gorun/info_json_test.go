@@ -21,6 +21,7 @@ func TestInfoJSON(t *testing.T) {
 	}
 	if f.Gorun == "" || f.Host == "" || f.Arch == "" || f.CPUs.Usable < 1 || f.Readv == "" || len(f.Interfaces) == 0 ||
 		f.Settings["GORUN_SPIN"] != "17ms" || (f.UCX.Error == "") != (f.UCX.Version != "") ||
+		(f.OFI.Error == "") != (f.OFI.Version != "") ||
 		len(f.Warnings) != 1 || len(f.Waiting) == 0 {
 		t.Errorf("%+v", f)
 	}

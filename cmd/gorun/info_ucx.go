@@ -24,7 +24,6 @@ func askUCX() (f ucxFacts) {
 }
 
 func (f ucxFacts) print(w io.Writer, cols int) {
-	const title = 18
 	rows := [][2]string{{"UCX", "none: " + f.Error}}
 	if f.Error == "" {
 		rows = [][2]string{
@@ -33,6 +32,12 @@ func (f ucxFacts) print(w io.Writer, cols int) {
 			{"UCX_NET_DEVICES", strings.Join(f.Devices, ", ")},
 		}
 	}
+	printTitled(w, cols, rows)
+}
+
+// printTitled prints titles and texts, and an empty line.
+func printTitled(w io.Writer, cols int, rows [][2]string) {
+	const title = 18
 	for _, row := range rows {
 		fmt.Fprintf(w, "%-*s%s\n", title, row[0],
 			strings.TrimLeft(wrap(row[1], max(cols-title, 30), strings.Repeat(" ", title)), " "))

@@ -310,7 +310,7 @@ func TestBuildWithoutRevision(t *testing.T) {
 func TestBuildTags(t *testing.T) {
 	t.Parallel()
 	dir := module(t, "package main\n\nimport \"fmt\"\n\nvar tags = \"tags\"\n\nfunc main() { fmt.Println(tags) }\n")
-	for _, tag := range []string{"own", "ucx", "verbs"} {
+	for _, tag := range []string{"ofi", "own", "ucx", "verbs"} {
 		os.WriteFile(filepath.Join(dir, tag+".go"), fmt.Appendf(nil,
 			"//go:build %s\n\npackage main\n\nfunc init() { tags += \" %[1]s\" }\n", tag), 0o666)
 	}
@@ -323,11 +323,11 @@ func TestBuildTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	cc := filepath.Join(t.TempDir(), "cc")
-	os.WriteFile(cc, []byte("#!/bin/sh\necho verbs\necho ucx\n"), 0o777)
+	os.WriteFile(cc, []byte("#!/bin/sh\necho gorun_tag verbs\necho gorun_tag ucx\necho gorun_tag ofi\n"), 0o777)
 	bad := filepath.Join(t.TempDir(), "cc")
-	os.WriteFile(bad, []byte("#!/bin/sh\necho ucx\nexit 1\n"), 0o777)
+	os.WriteFile(bad, []byte("#!/bin/sh\necho gorun_tag ucx\nexit 1\n"), 0o777)
 	for _, c := range []struct{ env, want string }{
-		{"CGO_ENABLED=1 CC=" + cc, "tags own ucx verbs\n"},
+		{"CGO_ENABLED=1 CC=" + cc, "tags ofi own ucx verbs\n"},
 		{"CGO_ENABLED=1 CC=" + bad, "tags own\n"},
 		{"CGO_ENABLED=0 CC=" + cc, "tags own\n"},
 		{"CGO_ENABLED=1 GOARCH=" + runtime.GOARCH + " CC=/nowhere/cc", "tags own\n"},
@@ -336,7 +336,7 @@ func TestBuildTags(t *testing.T) {
 		j := prepare(t, "-n", "1", dir, ":", "-n", "1", dir)
 		j.cmd.Env = append(append(j.cmd.Env, "GOFLAGS=-tags=own", "CGO_ENABLED=", "CC="), strings.Fields(c.env)...)
 		j.start().wait(0).prints(c.want + c.want)
-		said, want := strings.Count(j.err.String(), "-tags verbs,ucx"), strings.Count(c.want, "ucx")
+		said, want := strings.Count(j.err.String(), "-tags verbs,ucx,ofi"), strings.Count(c.want, "ucx")
 		if said != want || want == 0 && j.err.String() != "" {
 			t.Errorf("%s: said %d times:\n%s", c.env, said, j.err.String())
 		}

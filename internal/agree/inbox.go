@@ -244,7 +244,7 @@ func (b *Bridge) exchange(m *Exchange, mine *leaderMessage) (*leaderMessage, *Ve
 	w, err := over.Await(&PendingLeader{Tag: b.Tag, Remote: b.Remote, Members: m.members})
 	answers := err == nil && w.from == b.Remote && !w.leaves
 	if err == nil && !answers {
-		giveUp() // it may never be taken; Cancel would do nothing where UCX has it
+		giveUp() // it may never be taken; Cancel would do nothing where UCX or libfabric has it
 	}
 	if _, e := sent.Wait(); answers {
 		err = e

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/ofi"
 	"github.com/gorun-mpi/mpi/transport/shm"
 	"github.com/gorun-mpi/mpi/transport/tcp"
 	"github.com/gorun-mpi/mpi/transport/ucx"
@@ -40,6 +41,16 @@ func openVerbs(c deviceConfig) (transport.Device, error) {
 func openUCX(c deviceConfig) (transport.Device, error) {
 	return ucx.New(ucx.Options{Rank: c.rank, Size: c.size, PeerTimeout: c.set.PeerTimeout, Library: c.set.UCXLibrary,
 		Log: c.log, Debug: c.debug})
+}
+
+// openOFI opens an error in a program that was built without the tag ofi.
+func openOFI(c deviceConfig) (transport.Device, error) {
+	control, err := c.tcpOptions()
+	if err != nil {
+		return nil, err
+	}
+	return ofi.New(ofi.Options{Rank: c.rank, Size: c.size, Provider: c.set.OFIProvider, Library: c.set.OFILibrary,
+		Control: control, Log: c.log, Debug: c.debug})
 }
 
 func (c *deviceConfig) tcpOptions() (tcp.Options, error) {

@@ -55,7 +55,7 @@ func FuzzPort(f *testing.F) {
 
 // A world with spawned ranks has the transports that a process can open twice, whatever the settings name.
 func TestTransportsOfALateWorld(t *testing.T) {
-	for want, wanted := range map[string][]string{"[shm tcp]": auto(), "[tcp]": {"verbs"}, "[shm]": {"shm", "ucx"}} {
+	for want, wanted := range map[string][]string{"[shm tcp]": auto(), "[tcp]": {"ofi"}, "[shm]": {"shm", "ucx"}} {
 		if got := lateOnes(wanted); want != fmt.Sprint(got) {
 			t.Errorf("of %v it has %v, want %s", wanted, got, want)
 		}

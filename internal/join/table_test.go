@@ -179,6 +179,7 @@ func openPair(t *testing.T, name string) (a, b transport.Device) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	set.OFIProvider = "tcp;ofi_rxm"
 	if name == "verbs" {
 		set.VerbsLibrary, set.TagMatching = hcakit.Build(t), "on"
 	}
@@ -228,7 +229,7 @@ func abilities(d transport.Device, caps *transport.Caps) row {
 
 func TestOpenNamed(t *testing.T) {
 	for name, want := range map[string]string{
-		"nonsense": "no such transport; there is shm, verbs, tcp, ucx",
+		"nonsense": "no such transport; there is shm, verbs, tcp, ucx, ofi",
 		"loop":     "connects the goroutines of RunLocal",
 	} {
 		if d, err := openNamed(name, deviceConfig{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -333,21 +334,23 @@ func TestReasonIsKept(t *testing.T) {
 
 // A transport that matches messages by itself is not one of several.
 func TestStandsAlone(t *testing.T) {
-	for _, with := range [][]string{{"ucx", "tcp"}, {"shm", "ucx"}} {
-		err := check(settings.Values{Transports: with})
-		if err == nil || !strings.Contains(err.Error(), "ucx: it matches the messages of all ranks and stands alone") {
-			t.Errorf("%q: %v", with, err)
+	for _, name := range []string{"ucx", "ofi"} {
+		for _, with := range [][]string{{name, "tcp"}, {"shm", name}} {
+			err := check(settings.Values{Transports: with})
+			if err == nil || !strings.Contains(err.Error(), name+": it matches the messages of all ranks and stands alone") {
+				t.Errorf("%q: %v", with, err)
+			}
 		}
-	}
-	if slices.Contains(auto(), "ucx") {
-		t.Error("auto chooses ucx")
+		if slices.Contains(auto(), name) {
+			t.Errorf("auto chooses %s", name)
+		}
 	}
 }
 
 // Each value that Init refuses is named, with its variable, before anything is opened.
 func TestSettingsAreRefused(t *testing.T) {
 	for kv, want := range map[string]string{
-		"GORUN_TRANSPORTS=shm,shn":     "shn: no such transport; there is shm, verbs, tcp, ucx",
+		"GORUN_TRANSPORTS=shm,shn":     "shn: no such transport; there is shm, verbs, tcp, ucx, ofi",
 		"GORUN_TRANSPORTS=shm,loop":    "goroutines of RunLocal",
 		"GORUN_TRANSPORTS=ucx,tcp":     "stands alone",
 		"GORUN_COLL=allreduce:rang":    "rang",
@@ -361,6 +364,7 @@ func TestSettingsAreRefused(t *testing.T) {
 		"GORUN_TCP_IF=eth0,!docker0":   "",
 		"GORUN_TRANSPORTS=verbs":       "", // which the program may have, and gorun not
 		"GORUN_TRANSPORTS=ucx":         "",
+		"GORUN_TRANSPORTS=ofi":         "",
 		"GORUN_VERBS_DEV=mlx5_0:1,!no": "",
 	} {
 		_, _, err := Settings([]string{kv})

@@ -19,6 +19,7 @@ var transports = []listed{
 	{name: "verbs", open: openVerbs},
 	{name: "tcp", open: openTCP, late: true},
 	{name: "ucx", open: openUCX, whole: true},
+	{name: "ofi", open: openOFI, whole: true},
 }
 
 // listed is one line of the list.

@@ -8,23 +8,31 @@ import (
 	"strings"
 )
 
-// wanted asks a C compiler, as a text that it preprocesses, which optional transports it could build: its answer is
-// their build tags.
+// wanted asks a C compiler, as a text that it preprocesses, which optional transports it could build. Its answer has the
+// word gorun_tag and a build tag for each of them, and the declarations of headers.
 const wanted = `
 #if __has_include(<infiniband/verbs.h>)
-verbs
+gorun_tag verbs
 #endif
 #if __has_include(<ucp/api/ucp.h>) && __has_include(<ucp/api/ucp_version.h>)
 #include <ucp/api/ucp_version.h>
 #if UCP_API_VERSION >= UCP_VERSION(1, 13)
-ucx
+gorun_tag ucx
+#endif
+#endif
+#if __has_include(<rdma/fi_tagged.h>)
+#include <rdma/fabric.h>
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 17))
+gorun_tag ofi
 #endif
 #endif
 `
 
+const answer = "gorun_tag"
+
 // Tags returns the build tags of the transports whose headers the C compiler of cgo finds here; nothing where cgo is
 // off.
-func Tags(ctx context.Context) []string {
+func Tags(ctx context.Context) (tags []string) {
 	tool, err := goTool()
 	if err != nil {
 		return nil
@@ -45,7 +53,13 @@ func Tags(ctx context.Context) []string {
 	if out, err = c.Output(); err != nil {
 		return nil
 	}
-	return strings.Fields(string(out))
+	words := strings.Fields(string(out))
+	for i := range len(words) - 1 {
+		if words[i] == answer {
+			tags = append(tags, words[i+1])
+		}
+	}
+	return tags
 }
 
 // withTags are arguments of go build: these tags, and those of GOFLAGS, which they would replace.

@@ -29,6 +29,8 @@ var meanings = map[string]string{
 	"TagMatching":    "Whether RDMA devices match tags and run rendezvous by themselves. off: software matches everything; on: devices match where they can, and the log says where one refuses.",
 	"GPUDirect":      "Whether RDMA devices read and write GPU memory by themselves (GPUDirect RDMA). auto: where the GPU and the device share a host bridge, or /sys does not say where they are; on: at any distance; off: messages in GPU memory go through pinned memory of the host. GORUN_LOG=info says for each GPU and device which way messages go, and why.",
 	"UCXLibrary":     "The path of the libucp that is opened. Not set: the system's libucp.so.0.",
+	"OFIProvider":    "The provider of libfabric, as gorun info lists them: efa, tcp;ofi_rxm. Not set: the first of a fast fabric; without one ofi does not open. It must be the same for all ranks.",
+	"OFILibrary":     "The path of the libfabric that is opened. Not set: the system's libfabric.so.1.",
 	"CUDALibrary":    "The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.",
 	"CUDAShare":      "1: a rank lets the ranks of its host map its device memory, and one copy moves a message from device to device. 0: such a message goes through pinned memory of the host.",
 	"Report":         "The folder that gets a report of the calls of all ranks, report.html, report.json and trace.json, at the end of the job. Rank 0 writes it, on its host. gorun --report sets it. It must be the same for all ranks.",

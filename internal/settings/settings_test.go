@@ -52,7 +52,7 @@ func TestTable(t *testing.T) {
 			}
 		}
 		if seen[s.Name] || s.Meaning == "" || !strings.HasPrefix(s.Name, "GORUN_") ||
-			!slices.Contains([]string{"", "shm", "tcp", "verbs", "ucx", "cuda", "job"}, s.Of) {
+			!slices.Contains([]string{"", "shm", "tcp", "verbs", "ucx", "ofi", "cuda", "job"}, s.Of) {
 			t.Errorf("bad row %+v", s)
 		}
 		seen[s.Name] = true

@@ -13,7 +13,7 @@ const Auto time.Duration = -1
 //	default  its value where it is not set or empty; only where this is "auto" the user may set it to auto
 //	min, max its range
 //	oneof    the values of a string
-//	of       what it belongs to: shm, tcp, verbs, ucx or cuda; job: gorun sets it for its ranks, and a user should not
+//	of       what it belongs to: shm, tcp, verbs, ucx, ofi or cuda; job: gorun sets it for its ranks, and a user should not
 //	like     its nearest relative of Open MPI or UCX
 //
 // A value of type struct{} is not kept. After a change here: go generate ./internal/settings.
@@ -124,6 +124,13 @@ type Values struct {
 
 	// The path of the libucp that is opened. Not set: the system's libucp.so.0.
 	UCXLibrary string `env:"GORUN_UCX_LIB" of:"ucx"`
+
+	// The provider of libfabric, as gorun info lists them: efa, tcp;ofi_rxm. Not set: the first of a fast fabric;
+	// without one ofi does not open. It must be the same for all ranks.
+	OFIProvider string `env:"GORUN_OFI_PROVIDER" of:"ofi" like:"mtl_ofi_provider_include, FI_PROVIDER"`
+
+	// The path of the libfabric that is opened. Not set: the system's libfabric.so.1.
+	OFILibrary string `env:"GORUN_OFI_LIB" of:"ofi"`
 
 	// The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.
 	CUDALibrary string `env:"GORUN_CUDA_LIB" of:"cuda"`

@@ -1,0 +1,73 @@
+//go:build ofi && linux && cgo
+
+package ofi
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// looks are the device's own looks after a rank that does not poll. libfabric moves a message only in calls of its
+// functions, and its descriptor does not show all that comes: fi_trywait takes messages off the wire, and those that no
+// receive was posted for leave no completion. Some providers have no descriptor.
+type looks struct {
+	wake   atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
+	polls  atomic.Uint64                     // written by the caller of Poll alone, as active
+	active atomic.Uint64                     // operations begun, and ended
+	found  atomic.Bool                       // the rank has been found not polling since its last Poll
+	timer  *time.Timer
+	least  time.Duration // between two looks, after something has happened
+	most   time.Duration // and in the end
+
+	mu                    sync.Mutex // guards what follows
+	seenPolls, seenActive uint64
+	every                 time.Duration
+	stopped               bool
+}
+
+func (l *looks) init(least, most time.Duration) {
+	l.least, l.most, l.every = least, most, least
+	l.timer = time.AfterFunc(time.Hour, l.look)
+	l.timer.Stop()
+}
+
+func (l *looks) start() { l.timer.Reset(l.least) }
+
+func (l *looks) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return
+	}
+	polls, active := l.polls.Load(), l.active.Load()
+	l.every = min(2*l.every, l.most)
+	if active != l.seenActive {
+		l.every = l.least
+	}
+	if polls == l.seenPolls {
+		l.found.Store(true)
+		l.wakeSleepers()
+	}
+	l.seenPolls, l.seenActive = polls, active
+	l.timer.Reset(l.every)
+}
+
+func (l *looks) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped = true
+	l.timer.Stop()
+}
+
+func (l *looks) notifyBy(wake func(thread bool)) { l.wake.Store(&wake) }
+
+func (l *looks) wakeSleepers() {
+	if wake := l.wake.Load(); wake != nil {
+		(*wake)(true)
+		(*wake)(false)
+	}
+}
+
+// acts is for a rank that begins an operation, or has polled the end of one.
+func (l *looks) acts() { l.active.Store(l.active.Load() + 1) }
