@@ -95,6 +95,9 @@ func Init(opts ...Option) (*Comm, error) {
 	if err != nil {
 		process.world = nil
 		process.member.Store(nil)
+		if errors.Is(err, errInVain) {
+			m.Resign()
+		}
 		m.Close(err)
 		return nil, mpierr.New("Init", ErrUnavailable, "%w", err)
 	}
@@ -254,6 +257,9 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 	world, err := Init()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
+		if errors.Is(err, errInVain) { // which the ranks that called Spawn have heard, and gorun is to go by their ends
+			os.Exit(0)
+		}
 		os.Exit(1)
 	}
 	ctx, stop := signalContext(process.member.Load(), world.group.Numbers.Describe)

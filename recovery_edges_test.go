@@ -279,6 +279,36 @@ func TestFreeMeetsAFence(t *testing.T) {
 	})
 }
 
+// Rank 2 passes a revocation on to rank 1, which takes it for dead and takes no message of it. Rank 2 ends all the same.
+func TestFinalizeLeavesARevocation(t *testing.T) {
+	var device *breaking
+	over(t, loopBeneath, onHosts(func(rank int) int { return rank }), withDevices(func(rank int,
+		d transport.Device) transport.Device {
+		if rank == 1 {
+			device = &breaking{Device: d}
+			return device
+		}
+		return d
+	}))(4, func(w *Comm) {
+		c := ok(w.Dup())
+		must(Barrier(w))
+		switch w.Rank() {
+		case 0:
+			awaitSignal(w, 1)
+			must(c.Revoke())
+		case 1:
+			device.now.Store(true)
+			_, err := Recv(w, []byte{0}, 2, 9)
+			is(err, ErrPeerFailed)
+			sendSignal(w, 0)
+		default:
+			_, err := Recv(c, []byte{0}, AnySource, 1)
+			is(err, ErrRevoked)
+		}
+		must(c.Free())
+	})
+}
+
 // Communicators that are revoked and freed leave little, and so do agreements.
 func TestRecoveryLeavesLittle(t *testing.T) {
 	if proc.Race {

@@ -26,7 +26,7 @@ func TestEveryStepOfRecoveryCanBeTheLast(t *testing.T) {
 	for name, call := range recoveryCalls {
 		t.Run(name, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(uint64(crc32.ChecksumIEEE([]byte(name))), 1))
-			for _, ranks := range []int{5, 8} { // in 8 the root of an agreement has three children, and one has two
+			for _, ranks := range []int{5, 8} { // in 8 the root of an agreement has four children, and one has three
 				var some [][]int
 				for a := range ranks {
 					some = append(some, []int{a})

@@ -2,13 +2,11 @@ package mpi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 
 	"github.com/gorun-mpi/mpi/internal/agree"
-	"github.com/gorun-mpi/mpi/internal/consensus"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
@@ -78,64 +76,18 @@ func (c *Comm) replace() (*Comm, error) {
 		places: &join.Places{Ranks: slices.Collect(v.Dead.All), Name: name, Count: v.Count}}
 	m := living.group.Exchange(s.kind)
 	m.Name = func(i int) int { return c.group.RankOf(int32(living.group.ToWorld(i))) }
-	d, no := s.run(living, m)
-	if no != nil && no.Alone { // others may be in a round without this rank
-		living.group.Group.Revoke()
-	}
-	all, err := living.group.Agree(consensus.Value{Flags: flagsOf(no)})
-	switch {
-	case err != nil:
-	case all.Flags == wasRefused:
-		if !errors.Is(no.Cause, no.Class) {
-			no.Cause = nil
-		}
-		err = m.Failed(no)
-	case all.Flags != hasMet:
-		err = mpierr.New("", ErrPeerFailed, "a rank has failed before all had met the ranks that were started; call "+
-			"Replace again")
-	default:
-		_, err = s.world.group.Agree(consensus.Value{}) // the ranks that were started wait for this: takePlace
-	}
+	d, err := s.runAlike(living, m)
 	if err != nil {
-		process.bridges.drop(s.world)
 		return nil, err
 	}
 	d.group.SetName(name)
 	return d, nil
 }
 
-// What a rank gives to the agreement at the end of Replace: one of these flags, or none where it knows of a failure.
-const (
-	hasMet     = 1 << iota // it has met the ranks that were started
-	wasRefused             // the verdict, which all ranks have heard, is that no ranks are started or met
-)
-
-func flagsOf(no *agree.Veto) uint32 {
-	switch {
-	case no == nil:
-		return hasMet
-	case no.Alone || no.Class == ErrPeerFailed || no.Class == ErrRevoked || no.Class == ErrTimeout:
-		return 0
-	}
-	return wasRefused
-}
-
-// takePlace is the part of a rank that Replace has started, in the world of both sides. It fails if no rank that has
-// started it is left: all have given up, or have died.
+// takePlace is the part of a rank that Replace has started, in the world of both sides.
 func takePlace(w *Comm, p *join.Port) (*Comm, error) {
 	d := inPlaces(w, p, nil)
-	all, err := w.group.Agree(consensus.Value{})
-	left := p.Parents
-	for number := range all.Dead.All {
-		if number < p.Parents {
-			left--
-		}
-	}
-	if err == nil && left == 0 {
-		err = errors.New("the ranks that have started it have given up, or have failed")
-	}
-	if err != nil {
-		process.bridges.drop(w)
+	if err := awaitParents(w, p); err != nil {
 		return nil, fmt.Errorf("this rank does not take the place of rank %d, which has failed: %w", d.group.Rank, err)
 	}
 	d.group.SetName(p.Places.Name)

@@ -101,7 +101,8 @@ func (d unconnected) Connect(ctx context.Context, peer int, address []byte) (tra
 // there.
 func TestReplaceWithoutAConnection(t *testing.T) {
 	defer watchdog(t)()
-	const n, dead, apart = 4, 1, 3 // the ranks that live report to rank 0: ranks 3 and 0 have no connection before
+	// In a round of Replace, rank 4 reports to rank 3, the third one of those that live. In an agreement it does not.
+	const n, dead, apart, from = 6, 1, 4, 3
 	var living sync.WaitGroup
 	living.Add(n - 1)
 	RunLocal(n, func(w *Comm) error {
@@ -130,10 +131,10 @@ func TestReplaceWithoutAConnection(t *testing.T) {
 		return nil
 	}, withDevices(func(rank int, d transport.Device) transport.Device {
 		switch rank {
-		case 0:
+		case from:
 			return unconnected{d, apart}
 		case apart:
-			return unconnected{d, 0}
+			return unconnected{d, from}
 		}
 		return d
 	}))

@@ -58,8 +58,9 @@ func (s *spawning) error(class error, format string, args ...any) *Error {
 // gorun and mpiexec.hydra start ranks; in pods, under srun alone and elsewhere Spawn is ErrUnavailable. It is
 // ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or does not call it within
 // GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
-// ends, unless gorun was given --enable-recovery. Finalize waits for the ranks of both sides, unless they have freed
-// all communicators with each other.
+// ends, unless gorun was given --enable-recovery. Then Spawn also ends alike at all ranks that live, whichever of them
+// die during the call. Where it fails, the new ranks end: Init returns ErrUnavailable, and Main ends the process.
+// Finalize waits for the ranks of both sides, unless they have freed all communicators with each other.
 //
 // Messages to the new ranks go by shared memory or TCP. What is made of the intercommunicator, such as by Merge, works
 // as usual. It does not go together with the world in one call: WaitAll takes requests, and Intercomm and the methods
@@ -82,6 +83,13 @@ func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (
 		if no := c.group.CompareCreation(agree.MakeSpawn, tag); no != nil {
 			return m.Failed(no)
 		}
+		if c.survives() {
+			d, err := s.outlive(c, m)
+			if err == nil {
+				made.give(d)
+			}
+			return err
+		}
 		d, no := s.run(c, m)
 		if no != nil {
 			return m.Failed(no)
@@ -90,6 +98,83 @@ func Spawn(c *Comm, n int, command string, args []string, opts ...SpawnOption) (
 		return nil
 	})
 	return made.take(c, agree.MakeSpawn, err)
+}
+
+// survives reports whether the launcher of this process has said that the job goes on without ranks that fail.
+func (c *Comm) survives() bool {
+	return ofThisProcess(c.group.Engine) && process.member.Load().Survives()
+}
+
+// outlive is run in a job that goes on without ranks that fail: it ends alike at all ranks that live. They make a
+// communicator for it. A rank that has it takes part in all that follows, and the others wait for no other one.
+func (s *spawning) outlive(c *Comm, m *agree.Exchange) (*Comm, error) {
+	id, no := m.Number(c.group.Next, nil, nil, nil)
+	if no != nil {
+		return nil, m.Failed(no)
+	}
+	c.group.Next = id + 1
+	state := &commState{self: c.self}
+	c.group.Derive(&state.group, c.group.Members(), id)
+	state.group.SetName(c.Name()) // errors name what the caller knows
+	among := newComm(state, c.ctx)
+	defer among.free()
+	if no = m.Vote(id, nil); no != nil {
+		return nil, m.Failed(no)
+	}
+	among.publish()
+	d, err := s.runAlike(among, among.group.Exchange(s.kind))
+	if err == nil {
+		d.group.SetName(c.nameOf(s.kind))
+	}
+	return d, err
+}
+
+// runAlike is run, with the same result at all ranks of c that live: they agree on whether all have met. c is for this
+// alone.
+func (s *spawning) runAlike(c *Comm, m *agree.Exchange) (*Comm, error) {
+	d, no := s.run(c, m)
+	if no != nil && no.Alone { // others may be in a round without this rank
+		c.group.Group.Revoke()
+	}
+	all, err := c.group.Agree(consensus.Value{Flags: flagsOf(no)})
+	switch {
+	case err != nil:
+	case all.Flags == wasRefused:
+		if !errors.Is(no.Cause, no.Class) {
+			no.Cause = nil
+		}
+		err = m.Failed(no)
+	case all.Flags != hasMet:
+		again := "call Replace again"
+		if s.places == nil {
+			again = "call Spawn on a communicator of the ranks that live, which Shrink makes"
+		}
+		err = mpierr.New("", ErrPeerFailed, "a rank has failed before all had met the ranks that were started; %s",
+			again)
+	default:
+		_, err = s.world.group.Agree(consensus.Value{}) // the ranks that were started wait for this: awaitParents
+	}
+	if err != nil {
+		process.bridges.drop(s.world)
+		return nil, err
+	}
+	return d, nil
+}
+
+// What a rank gives to the agreement of runAlike: one of these flags, or none where it knows of a failure.
+const (
+	hasMet     = 1 << iota // it has met the ranks that were started
+	wasRefused             // the verdict, which all ranks have heard, is that no ranks are started or met
+)
+
+func flagsOf(no *agree.Veto) uint32 {
+	switch {
+	case no == nil:
+		return hasMet
+	case no.Alone || no.Class == ErrPeerFailed || no.Class == ErrRevoked || no.Class == ErrTimeout:
+		return 0
+	}
+	return wasRefused
 }
 
 // run has four rounds: all ranks give the same root, and it can spawn; it tells them where to meet the processes that
@@ -269,10 +354,41 @@ func meetParents(m *join.Member, self *selfComm) (*Comm, error) {
 	if port.Places != nil {
 		return takePlace(w, port)
 	}
+	if m.Survives() {
+		switch err := awaitParents(w, port); {
+		case errors.Is(err, errGivenUp):
+			return nil, fmt.Errorf("%w: %w", errInVain, err)
+		case err != nil:
+			return nil, err
+		}
+	}
 	d := newComm(interOf(w, childrenOf(port), parentsOf(port)), nil)
 	d.group.SetName("parent")
 	d.publish()
 	return d, nil
+}
+
+var (
+	errInVain  = errors.New("this rank was spawned in vain") // by a Spawn that has failed at all ranks
+	errGivenUp = errors.New("the ranks that have started it have given up, or have failed")
+)
+
+// awaitParents is the part in runAlike of a rank that was started. It fails if no rank that has started it is left.
+func awaitParents(w *Comm, p *join.Port) error {
+	all, err := w.group.Agree(consensus.Value{})
+	left := p.Parents
+	for number := range all.Dead.All {
+		if number < p.Parents {
+			left--
+		}
+	}
+	if err == nil && left == 0 {
+		err = errGivenUp
+	}
+	if err != nil {
+		process.bridges.drop(w)
+	}
+	return err
 }
 
 // parentsOf are the ranks that have called Spawn, in their order, and childrenOf the ranks that it has started, in the

@@ -1,6 +1,8 @@
 package pml
 
 import (
+	"slices"
+
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -166,7 +168,8 @@ func (r *Request) isUnmatched() bool {
 // awaitsUnmatched reports whether a caller waits for a message that no receive has been matched with: that of w, or one
 // that sleeps.
 func (l *linkPath) awaitsUnmatched(w *waitFor) bool {
-	if w != nil && w.asksUnmatched() || len(l.e.probers) > l.e.load.serving {
+	callers := func(r *Request) bool { return !l.e.serverWaits(r) }
+	if w != nil && w.asksUnmatched() || slices.ContainsFunc(l.e.probers, callers) {
 		return true
 	}
 	for _, posted := range l.table.Receives() {

@@ -446,3 +446,56 @@ func TestSleepersSayForHowLong(t *testing.T) {
 	<-over
 	end()
 }
+
+// A server that waits neither leads nor follows: a caller that waits meanwhile leads, by the policy of its rank, and the
+// server has what the caller finds for it.
+func TestServerDoesNotLead(t *testing.T) {
+	watchdog(t)
+	cpus := runtime.GOMAXPROCS(2) // as in parkedLeader
+	defer runtime.GOMAXPROCS(cpus)
+	e := newRanks(t, 1, Config{}).e[0]
+	e.StartServer(1, askTag, answerTag, func() {
+		for e.Serve(1, askTag, 0) == nil {
+			m, st, is, _ := e.Iprobe(1, AnySource, askTag, true)
+			if !is {
+				continue
+			}
+			if r, err := e.Imrecv(nil, m, make([]byte, st.Bytes)); err == nil {
+				r.Wait()
+			}
+			e.SendDetached(1, 0, answerTag, nil)
+		}
+	})
+	e.CallServer()
+	waits := func() (serves bool, w waitState) {
+		e.lock()
+		defer e.unlock()
+		return len(e.probers) > 0 && e.probers[0].w != nil, e.wait
+	}
+	for {
+		serves, w := waits()
+		if w.leader != noLeader || w.followers != 0 {
+			t.Fatalf("the server leads or follows: %+v", w)
+		}
+		if serves {
+			break
+		}
+		runtime.Gosched()
+	}
+	over := make(chan error)
+	for range 20 {
+		go func() {
+			over <- e.AwaitServer(nil, 1, answerTag)
+		}()
+		for e.leads() == noLeader {
+			runtime.Gosched()
+		}
+		e.SendToServer(1, 0, askTag, []byte{1})
+		if err := <-over; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if open := e.Flush(); open != 0 {
+		t.Errorf("%d operations are under way", open)
+	}
+}

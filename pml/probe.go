@@ -81,11 +81,23 @@ func (f found) held(taken bool) *Message {
 
 // probeWait waits for a message that may match.
 func (e *Engine) probeWait(cc context.Context, ctx uint32, source, expected int, tag int32) error {
-	if err := e.unreachable(expected, ctx); err != nil {
+	r, err := e.startProbe(cc, ctx, source, expected, tag)
+	if err != nil {
 		return err
 	}
+	e.await(r)
+	err = r.err
+	e.requests.putBack(r)
+	return err
+}
+
+// startProbe returns a request that is done when a message comes that may match.
+func (e *Engine) startProbe(cc context.Context, ctx uint32, source, expected int, tag int32) (*Request, error) {
+	if err := e.unreachable(expected, ctx); err != nil {
+		return nil, err
+	}
 	if err := e.recovery.revoked[ctx]; err != nil {
-		return err
+		return nil, err
 	}
 	r := e.requests.take()
 	r.op = opProbe
@@ -94,10 +106,7 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source, expected int,
 	r.state, r.err, r.status = stActive, nil, Status{Source: int32(expected)}
 	e.load.outstanding++
 	e.probers = append(e.probers, r)
-	e.await(r)
-	err := r.err
-	e.requests.putBack(r)
-	return err
+	return r, nil
 }
 
 // unreachable says why no caller waits for what source may send with a context, or nil.

@@ -98,6 +98,7 @@ type extras struct {
 	ended      bool          // its context has, and that has been acted on
 	hold       hold          // why complete does not end it yet
 	awaited    bool          // a caller waits that does the local work of it
+	unflushed  bool          // Flush neither waits for it nor counts it: load.serving does
 	part       int32         // which message of the Rounds
 	rounds     *Rounds       // whose front it is, or whose message
 	pieces     *pieces       // nil: the message is one piece of memory
@@ -187,6 +188,13 @@ func (e *Engine) complete(r *Request, err error) {
 	}
 	if r.extra && r.proxy != nil {
 		r.endProxy()
+	}
+	if r.extra && r.unflushed {
+		r.unflushed = false
+		e.load.serving--
+		if !r.detached {
+			e.load.detached--
+		}
 	}
 	if r.detached {
 		r.detached = false

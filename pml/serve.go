@@ -1,6 +1,10 @@
 package pml
 
-import "github.com/gorun-mpi/mpi/internal/wire"
+import (
+	"context"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+)
 
 // server is what answers the messages with a context and a tag that other ranks send when one has failed, and hears of
 // failures. It costs nothing before.
@@ -35,6 +39,7 @@ func (e *Engine) CallServer() {
 func (e *Engine) startServer() {
 	if f := e.server.start; f != nil && e.closed == nil {
 		e.server.start = nil
+		e.woken() // else it waits until the caller sleeps
 		go f()
 	}
 }
@@ -44,9 +49,39 @@ func (s *server) has(ctx uint32, tag int32) bool {
 	return ctx == s.ctx && tag >= s.tag && tag <= s.most && s.most > 0
 }
 
-// probes reports whether r is the server's own wait for messages.
-func (s *server) probes(r *Request) bool {
-	return s.most > 0 && r.recv.Ctx == s.ctx && r.recv.Tag == s.tag && r.recv.Source == AnySource
+// excuse has Flush neither wait for r, which may never end, nor count it.
+func (e *Engine) excuse(r *Request) {
+	r.unflushed, r.extra = true, true
+	e.load.serving++
+	if !r.detached {
+		e.load.detached++
+	}
+}
+
+// AwaitServer waits for a message without a payload that the server of this rank sends to it, with a tag of answers. The
+// caller waits as in Recv: it leads unless another one does. Flush neither waits for it nor counts it.
+func (e *Engine) AwaitServer(cc context.Context, ctx uint32, tag int32) error {
+	e.lock()
+	defer e.unlock()
+	r := e.requests.take()
+	r.prepareRecv(cc, ctx, e.cfg.Rank, tag, nil)
+	e.excuse(r)
+	e.wait.calling = true
+	e.start(r)
+	e.wait.calling = false
+	if r.state != stDone {
+		e.await(r)
+	}
+	err := r.err
+	e.requests.putBack(r)
+	e.exitCall()
+	return err
+}
+
+// serverWaits reports whether r is the wait of Serve, or of AwaitServer.
+func (e *Engine) serverWaits(r *Request) bool {
+	k := &r.recv
+	return e.server.has(k.Ctx, k.Tag) && (k.Source == AnySource || int(k.Source) == e.cfg.Rank)
 }
 
 // calledUpon is called when a message has come unmatched whose sender waits for the match.
@@ -56,23 +91,38 @@ func (e *Engine) calledUpon(h *wire.Header) {
 	}
 }
 
+// SendToServer sends buf to a server, which starts if it has not, and does not wait. buf is the engine's from then on.
+// Flush neither waits for it nor counts it: a rank that takes this one for dead takes no message of it. The engine
+// sends it until it is closed. That is when all living ranks have left, and none of them waits for a message.
+func (e *Engine) SendToServer(ctx uint32, dest int, tag int32, buf []byte) {
+	e.lock()
+	defer e.unlock()
+	r := e.requests.take()
+	r.prepareSend(nil, ctx, dest, tag, buf, Synchronous)
+	r.detached = true
+	e.load.detached++
+	e.excuse(r)
+	e.start(r)
+	e.exitCall()
+}
+
 // Serve waits until there is a message of any rank, whichever ranks have failed, or more ranks have failed than so
 // many, or the engine is closed. Flush neither waits for it nor counts it. The caller takes the message with Iprobe.
 func (e *Engine) Serve(ctx uint32, tag int32, losses int) error {
 	e.lock()
 	defer e.unlock()
 	for {
-		_, ok := e.path.probe(ctx, AnySource, tag, false)
-		ok = ok || len(e.recovery.losses) > losses
-		var err error
-		if !ok {
-			e.load.serving++
-			e.load.detached++
-			err = e.probeWait(nil, ctx, AnySource, e.cfg.Rank, tag)
-			e.load.serving--
-			e.load.detached--
+		if _, is := e.path.probe(ctx, AnySource, tag, false); is || len(e.recovery.losses) > losses {
+			e.exitCall()
+			return nil
 		}
-		if ok || err != nil {
+		r, err := e.startProbe(nil, ctx, AnySource, e.cfg.Rank, tag)
+		if err == nil {
+			e.serveWait(r)
+			err = r.err
+			e.requests.putBack(r)
+		}
+		if err != nil {
 			e.exitCall()
 			return err
 		}

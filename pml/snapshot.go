@@ -164,7 +164,7 @@ func (t *taggedPath) awaitedBy() iter.Seq2[Awaited, *Request] {
 			if r.sends() {
 				what = AwaitsMatch
 			}
-			skip := r.op == opLost || r.serves() || r.takes() || t.e.server.probes(r)
+			skip := r.op == opLost || r.serves() || r.takes() || t.e.serverWaits(r)
 			if !skip && !yield(r.awaits(what, r.recv.Source), r) {
 				return
 			}
@@ -177,12 +177,13 @@ func (l *linkPath) awaitedBy() iter.Seq2[Awaited, *Request] {
 	return func(yield func(Awaited, *Request) bool) {
 		add := func(what AwaitedKind, rank int32, r *Request) bool { return yield(r.awaits(what, rank), r) }
 		for _, posted := range l.table.Receives() {
-			if r, ok := posted.Owner.(*Request); ok && !r.serves() && !add(AwaitsMessage, posted.Source, r) {
+			r, ok := posted.Owner.(*Request)
+			if ok && !r.serves() && !l.e.serverWaits(r) && !add(AwaitsMessage, posted.Source, r) {
 				return
 			}
 		}
 		for _, r := range l.e.probers {
-			if !l.e.server.probes(r) && !add(AwaitsMessage, r.recv.Source, r) {
+			if !l.e.serverWaits(r) && !add(AwaitsMessage, r.recv.Source, r) {
 				return
 			}
 		}

@@ -327,6 +327,26 @@ func (w *waitFor) follow() error {
 	return err
 }
 
+// serveWait returns when r is done. The server never leads: it would spin on a processor for which it has nothing to
+// do, while callers, or the goroutines that do what has come, wait for that. Nor is it a follower, for which a leader
+// sleeps early. Every arrival counts, as for a window.
+func (e *Engine) serveWait(r *Request) {
+	e.excuse(r)
+	e.wait.rounds++
+	for ch := r.own.channel(); r.state != stDone; {
+		select {
+		case <-ch: // left over from an earlier wait
+		default:
+		}
+		r.w = &r.own
+		e.exitCall()
+		e.unlock()
+		<-ch
+		e.lock()
+	}
+	e.wait.rounds--
+}
+
 // sleeps tells the boards that w is about to sleep. It reports whether w must stay awake, since that has ended w or
 // left it local work.
 func (w *waitFor) sleeps() bool {

@@ -67,7 +67,7 @@ const (
 type load struct {
 	outstanding int  // requests and probes that are not complete
 	detached    int  // those of them that no caller will collect
-	serving     int  // those of them that wait for what may never come: see Engine.Serve
+	serving     int  // those of these that may never end: see Engine.excuse
 	pending     int  // work that no packet will remind it of
 	stalled     int  // links that have refused something; Room will say when they have room
 	ended       bool // this rank makes no call any more: the watcher reads what others still send

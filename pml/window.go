@@ -71,15 +71,12 @@ func (w *Window) post() {
 	r.then, r.extra = w, true
 	r.detached = true
 	w.e.load.detached++
-	w.e.load.serving++
+	w.e.excuse(r)
 	w.e.start(r)
 }
 
 // Follow implements Follower: a request has come.
-func (w *Window) Follow(st Status, err error) {
-	w.e.load.serving--
-	w.came(st, err)
-}
+func (w *Window) Follow(st Status, err error) { w.came(st, err) }
 
 // came is called with a request, or with an error in its place. A request that came before the context was dropped is
 // lost, like any other message. Nothing comes any more once the context is revoked.

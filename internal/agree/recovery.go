@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -42,7 +43,6 @@ type Recovery struct {
 	early   []earlyMessage    // for communicators that are being made here: ≤ earlyKept
 	losses  []pml.Loss        // that all parties know
 	left    bool              // this rank makes no call any more, but perhaps on the world
-	over    error             // why nothing is agreed any more; nil: it is
 }
 
 const (
@@ -70,10 +70,9 @@ type party struct {
 	last   uint32           // agreement that was decided
 	left   bool             // the communicator has been freed
 
-	// answered is the agreement whose decision this rank has passed on. A caller returns no earlier: it may leave, and a
-	// rank that heard of that before the decision would decide without this one. changed is closed when there is another.
-	answered uint32
-	changed  chan struct{}
+	// answered is the last agreement whose decision this rank has passed on. A caller returns no earlier: it may leave,
+	// and a rank that heard of that before the decision would decide without this one.
+	answered atomic.Uint32
 }
 
 // outbox is what is to be done when Recovery.mu is free.
@@ -83,7 +82,7 @@ type outbox struct {
 	decided  []decided
 }
 
-// decided is an agreement that has been decided.
+// decided is an agreement that has been decided, and for which a caller waits.
 type decided struct {
 	p      *party
 	number uint32
@@ -218,8 +217,7 @@ func (r *Recovery) party(g *Group) *party {
 		return p
 	}
 	whole := g.whole()
-	p := &party{number: g.number(), members: whole.Members(), machine: consensus.New(whole.Size, whole.Rank),
-		changed: make(chan struct{})}
+	p := &party{number: g.number(), members: whole.Members(), machine: consensus.New(whole.Size, whole.Rank)}
 	r.parties[p.number] = p
 	for _, l := range r.losses {
 		p.lose(l.Rank)
@@ -290,36 +288,24 @@ func (o *outbox) add(more outbox) {
 	o.decided = append(o.decided, more.decided...)
 }
 
-// dispatch does what is in an outbox. A letter to a rank that has died is lost. The result gets a value for each letter
-// that is sent surely, when it has been taken or is lost.
-func (r *Recovery) dispatch(out outbox) (taken chan error) {
+// dispatch does what is in an outbox. A letter to a rank that has died is lost. A caller that waits for an agreement
+// gets a message of its own rank: it waits in the engine, as callers do, and so it is the one that polls meanwhile.
+func (r *Recovery) dispatch(out outbox) {
 	e := r.world.Engine
-	taken = make(chan error, len(out.letters))
 	for _, l := range out.letters {
-		if !l.surely {
+		if l.surely {
+			e.SendToServer(control, int(l.to), tagAsk, l.body)
+		} else {
 			e.SendDetached(control, int(l.to), tagAsk, l.body)
-			continue
 		}
-		sent := e.Isend(nil, control, int(l.to), tagAsk, l.body, pml.Synchronous)
-		r.world.InBackground("", func() error {
-			_, err := sent.Wait()
-			taken <- err
-			return nil
-		})
 	}
-	if len(out.decided) > 0 {
-		r.mu.Lock()
-		for _, d := range out.decided {
-			d.p.answered = d.number
-			close(d.p.changed)
-			d.p.changed = make(chan struct{})
-		}
-		r.mu.Unlock()
+	for _, d := range out.decided {
+		d.p.answered.Store(d.number)
+		e.SendDetached(control, int(r.world.WorldRank), answerTag(d.p.number), nil)
 	}
 	for _, world := range out.suspects {
 		e.EnsureLink(int(world))
 	}
-	return taken
 }
 
 // appendFrame writes a frame of the communicator with a number.
@@ -425,17 +411,6 @@ func (r *Recovery) revoke(p *party, g *Group, from int) (out outbox) {
 	return r.settle(p)
 }
 
-// end ends all agreements with err.
-func (r *Recovery) end(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = err
-	for _, p := range r.parties {
-		close(p.changed)
-		p.changed = make(chan struct{})
-	}
-}
-
 // revokedFor is how long Revoke waits for another rank to hear of it.
 const revokedFor = time.Second
 
@@ -448,11 +423,22 @@ func (g *Group) Revoke() {
 	out := r.learn()
 	news := r.revoke(r.party(g), g, ranks.Undefined)
 	r.mu.Unlock()
+	letters := news.letters
+	news.letters = nil
 	r.dispatch(out)
-	taken := r.dispatch(news)
+	r.dispatch(news)
+	taken := make(chan error, len(letters))
+	for _, l := range letters {
+		sent := g.Engine.Isend(nil, control, int(l.to), tagAsk, l.body, pml.Synchronous)
+		r.world.InBackground("", func() error {
+			_, err := sent.Wait()
+			taken <- err
+			return nil
+		})
+	}
 	soon := time.NewTimer(revokedFor)
 	defer soon.Stop()
-	for range news.letters {
+	for range letters {
 		select {
 		case err := <-taken:
 			if err == nil {
@@ -533,29 +519,22 @@ func (g *Group) Agree(v consensus.Value) (consensus.Value, error) {
 
 // await returns when an agreement that was begun is decided.
 func (r *Recovery) await(p *party, number uint32) (consensus.Value, error) {
-	pause := nudgeAfter
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
-		r.mu.Lock()
-		_, v := p.machine.Decided()
-		n, over, changed := p.answered, r.over, p.changed
-		r.mu.Unlock()
-		switch {
-		case n == number:
+	e := r.world.Engine
+	for pause := nudgeAfter; ; pause = min(2*pause, nudgeMost) {
+		ctx, stop := context.WithTimeout(context.Background(), pause)
+		err := e.AwaitServer(ctx, control, answerTag(p.number)) // dispatch sends that
+		stop()
+		if p.answered.Load() == number {
+			r.mu.Lock()
+			_, v := p.machine.Decided()
+			r.mu.Unlock()
 			return v, nil
-		case over != nil:
-			return v, over
 		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			if err := r.world.Engine.Closed(); err != nil {
-				return v, err
-			}
+		if err := e.Closed(); err != nil {
+			return consensus.Value{}, err
+		}
+		if err != nil {
 			r.nudge(p)
-			pause = min(2*pause, nudgeMost)
-			timer.Reset(pause)
 		}
 	}
 }

@@ -55,8 +55,7 @@ func TestSuspects(t *testing.T) {
 		"this rank":  {consensus.Set{1<<me | 1<<7}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &party{members: ranks.Of(ranks.Strided(0, n, 1)), machine: consensus.New(n, me),
-				changed: make(chan struct{})}
+			p := &party{members: ranks.Of(ranks.Strided(0, n, 1)), machine: consensus.New(n, me)}
 			r := &Recovery{}
 			p.machine.Begin(consensus.Value{})
 			r.settle(p)

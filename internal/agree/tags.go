@@ -13,7 +13,7 @@ const (
 	TagLeaders // what leaders of two groups say, in any order: see leaderInbox
 
 	tagAsk       = tagAnswers - 1        // of the control context: see vote.go and recovery.go
-	tagAnswers   = 1 << (NumberBits - 1) // of the control context, and so many tags
+	tagAnswers   = 1 << (NumberBits - 1) // of the control context, and so many tags: see answerTag
 	numbersAsked = 1 << (NumberBits - 1)
 )
 

@@ -176,6 +176,8 @@ func (g *Group) poll(id uint32, all []int32, why error) Result {
 // and the ballot to which a rank is bound; or 0, and who votes, for a rank that is to find the result. It has the class
 // of what has ended the round at the rank that asked first: that need not be a failure.
 
+// answerTag is the tag of answers to the asks of a number. A rank also tells itself by it that the communicator of the
+// number has decided an agreement.
 func answerTag(id uint32) int32 { return tagAnswers + int32(id%numbersAsked) }
 
 // question is an ask that is under way.
@@ -226,20 +228,41 @@ func (g *Group) answer() {
 		heard := len(r.losses)
 		r.mu.Unlock()
 		r.dispatch(out)
-		if err := g.Engine.Serve(control, tagAsk, heard); err != nil {
-			r.end(err)
+		if g.Engine.Serve(control, tagAsk, heard) != nil {
 			return
 		}
-		found, st, is, _ := g.Engine.Iprobe(control, pml.AnySource, tagAsk, true)
-		if !is {
-			continue
+		if found, st, is, _ := g.Engine.Iprobe(control, pml.AnySource, tagAsk, true); is {
+			g.receive(found, st)
 		}
+	}
+}
+
+// receive receives a message of the control context, and takes it. A goroutine is made only for one that is not here
+// yet: a sender can keep back the rest of it. g is the world.
+func (g *Group) receive(found *pml.Message, st pml.Status) {
+	calls := &g.Process.Calls // else Finalize could take the receive for a caller's
+	calls.Begin()
+	defer func() {
+		if then := calls.End(); then != nil {
+			then()
+		}
+	}()
+	b := make([]byte, min(st.Bytes, mostAsked(g.Size)))
+	r, err := g.Engine.Imrecv(nil, found, b)
+	if err != nil {
+		return
+	}
+	done, _, err := r.Test()
+	switch {
+	case !done:
 		g.InBackground("", func() error {
-			if b, err := receiveFound(g.Engine, found, min(st.Bytes, mostAsked(g.Size))); err == nil {
+			if _, err := r.Wait(); err == nil {
 				g.take(st.Source, b)
 			}
 			return nil
 		})
+	case err == nil:
+		g.take(st.Source, b)
 	}
 }
 
@@ -251,7 +274,10 @@ func mostAsked(size int) int64 { return 128 + 16*int64(size) }
 func (g *Group) take(world int32, b []byte) {
 	d := Decoder{B: b}
 	if d.Int() == askVote && !d.Bad {
-		g.answerTo(world, d.B)
+		g.InBackground("", func() error { // it may ask others
+			g.answerTo(world, d.B)
+			return nil
+		})
 	} else {
 		g.Recovery.hear(world, b)
 	}

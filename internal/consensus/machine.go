@@ -53,8 +53,9 @@ type Message struct {
 // agreement, no rank needs an earlier decision: a Machine keeps the last one.
 type Machine struct {
 	me, n int
-	dead  Set // as this rank knows. It only grows, and never has me
-	gone  Set // of these, the ranks that have said Left to this rank or to another one
+	digit uint // bits of a digit of the tree: digitBits
+	dead  Set  // as this rank knows. It only grows, and never has me
+	gone  Set  // of these, the ranks that have said Left to this rank or to another one
 
 	last    uint32 // the agreement that was decided here last; 0: none
 	decided Value  // of it
@@ -73,7 +74,7 @@ type Machine struct {
 
 // New returns the machine of one of n ranks.
 func New(n, me int) *Machine {
-	return &Machine{me: me, n: n, told: none, reports: [2]map[int]Value{{}, {}}}
+	return &Machine{me: me, n: n, digit: digitBits, told: none, reports: [2]map[int]Value{{}, {}}}
 }
 
 // Begin begins the next agreement, to which this rank gives v, and returns its number. The one before is decided.

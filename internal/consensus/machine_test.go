@@ -41,6 +41,13 @@ func newWorld(n int, want uint32) *world {
 	return w
 }
 
+// deep makes the tree binomial, so that few ranks have several levels.
+func (w *world) deep() {
+	for _, m := range w.ranks {
+		m.digit = 1
+	}
+}
+
 func (w *world) clone() *world {
 	c := &world{n: w.n, dead: w.dead, left: w.left, leaves: w.leaves, nudges: w.nudges, told: slices.Clone(w.told),
 		flying: slices.Clone(w.flying), want: w.want}
@@ -319,16 +326,25 @@ func TestAllThatMayHappen(t *testing.T) {
 		if c.long && testing.Short() {
 			continue
 		}
-		t.Run(fmt.Sprintf("%d ranks, %d die, %d leave, %d agreements", c.n, c.deaths, c.leaves, c.want), func(t *testing.T) {
-			w := newWorld(c.n, c.want)
-			w.leaves = c.leaves
-			if c.atOnce {
-				for i := range c.n {
-					w.begin(i)
-				}
+		for _, deep := range []bool{true, false} {
+			if !deep && c.n > 4 {
+				continue
 			}
-			walk(t, w, c.deaths, map[string]bool{}, 20_000_000)
-		})
+			name := fmt.Sprintf("%d ranks, %d die, %d leave, %d agreements, deep %t", c.n, c.deaths, c.leaves, c.want, deep)
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(c.n, c.want)
+				w.leaves = c.leaves
+				if deep {
+					w.deep()
+				}
+				if c.atOnce {
+					for i := range c.n {
+						w.begin(i)
+					}
+				}
+				walk(t, w, c.deaths, map[string]bool{}, 20_000_000)
+			})
+		}
 	}
 }
 
@@ -441,7 +457,11 @@ func TestRandomDeaths(t *testing.T) {
 	}
 	for seed := range uint64(runs) {
 		n := []int{5, 8, 17, 64}[seed%4]
-		newCrowd(n, 1+uint32(seed%3), int(seed/4)%n, seed).run(t)
+		c := newCrowd(n, 1+uint32(seed%3), int(seed/4)%n, seed)
+		if seed/4%2 == 0 {
+			c.deep()
+		}
+		c.run(t)
 	}
 	for seed := range uint64(2) {
 		newCrowd(1000, 2, 30, seed).run(t)
@@ -449,7 +469,8 @@ func TestRandomDeaths(t *testing.T) {
 }
 
 // Without deaths an agreement is two messages for each rank but the first, and no rank sends more than one to each of
-// its log₂ n neighbours in the tree. A death adds the messages of the ranks next to the dead one.
+// its neighbours in the tree: one above it, and three below it for each level. A death adds the messages of the ranks
+// next to the dead one.
 func TestNumberOfMessages(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 8, 64, 1000} {
 		c := newCrowd(n, 3, 0, 1)
@@ -457,7 +478,7 @@ func TestNumberOfMessages(t *testing.T) {
 		total := 0
 		for rank, sent := range c.sent {
 			total += sent
-			if most := 3 * (1 + bits.Len(uint(n-1))); sent > most {
+			if most := 3 * (1 + 3*((bits.Len(uint(n-1))+1)/2)); sent > most {
 				t.Errorf("rank %d of %d has sent %d messages, more than %d", rank, n, sent, most)
 			}
 		}
@@ -472,11 +493,11 @@ func TestNumberOfMessages(t *testing.T) {
 		total := 0
 		for rank, sent := range c.sent {
 			total += sent
-			if most := (deaths + 1) * 2 * bits.Len(n); sent > most {
+			if most := (deaths + 1) * 3 * bits.Len(n); sent > most {
 				t.Errorf("rank %d has sent %d messages, more than %d", rank, sent, most)
 			}
 		}
-		if most := 2*n + deaths*6*bits.Len(n); total > most {
+		if most := 2*n + deaths*8*bits.Len(n); total > most {
 			t.Errorf("%d ranks have sent %d messages, more than %d", n, total, most)
 		}
 	}
@@ -534,6 +555,9 @@ func TestBrokenConnection(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		n := 3 + rnd.IntN(6)
 		w := newWorld(n, 4)
+		if seed%2 == 0 {
+			w.deep()
+		}
 		a := rnd.IntN(n)
 		b := (a + 1 + rnd.IntN(n-1)) % n
 		breaks, broken := rnd.IntN(10*n), false

@@ -927,12 +927,49 @@ func init() {
 		})
 		return nil
 	}
-	roles["dies at its second barrier"] = dieAtSecondBarrier
+	roles["dies at its second barrier"] = func() error {
+		return betweenBarriers("spawn what dies at its second barrier", func(rank *os.Process) {
+			if os.Getenv("PMI_RANK") == "1" {
+				rank.Kill()
+				rank.Wait()
+				os.Exit(9)
+			}
+		}, func() {})
+	}
+	roles["spawn what loses its parents"] = func() error {
+		mpi.Main(func(_ context.Context, w *mpi.Comm) error {
+			if mpi.Parent() != nil {
+				return errors.New("this rank is through Init")
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			pids, err := mpi.AllgatherValues(w, os.Getpid())
+			if err != nil {
+				return err
+			}
+			_, err = mpi.Spawn(w, 2, "env", []string{proc.RoleVar + "=loses its parents",
+				"PARENTS=" + strings.Trim(fmt.Sprint(pids), "[]"), self})
+			return fmt.Errorf("this rank lives: %w", err)
+		})
+		return nil
+	}
+	roles["loses its parents"] = func() error {
+		return betweenBarriers("spawn what loses its parents", func(*os.Process) {}, func() {
+			if os.Getenv("PMI_RANK") == "0" { // the callers wait for it, as it waits for them
+				for _, pid := range strings.Fields(os.Getenv("PARENTS")) {
+					syscall.Kill(mustAtoi(pid), syscall.SIGKILL)
+				}
+			}
+		})
+	}
 }
 
-// dieAtSecondBarrier runs a rank in a process of its own, and takes part in what that says to gorun. Of rank 1 it does
-// not pass on the second barrier, and ends it.
-func dieAtSecondBarrier() error {
+// betweenBarriers runs a rank in a process of its own, and takes part in what that and gorun say to each other. It
+// calls enters before it passes on that the rank enters its second barrier, and leaves before it passes on that the
+// rank may leave that.
+func betweenBarriers(role string, enters func(rank *os.Process), leaves func()) error {
 	fd, err := strconv.Atoi(os.Getenv("PMI_FD"))
 	if err != nil {
 		return err
@@ -944,25 +981,25 @@ func dieAtSecondBarrier() error {
 	gorun, near, far := os.NewFile(uintptr(fd), "gorun"), os.NewFile(uintptr(pair[0]), "near"),
 		os.NewFile(uintptr(pair[1]), "far")
 	rank := exec.Command("/proc/self/exe")
-	rank.Env = append(os.Environ(), proc.RoleVar+"=spawn what dies at its second barrier", "PMI_FD=3")
+	rank.Env = append(os.Environ(), proc.RoleVar+"="+role, "PMI_FD=3")
 	rank.ExtraFiles, rank.Stderr = []*os.File{far}, os.Stderr
 	if err := rank.Start(); err != nil {
 		return err
 	}
 	far.Close()
-	go io.Copy(near, gorun)
-	barriers := 0
-	for lines := bufio.NewScanner(near); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), "cmd=barrier_in") {
-			barriers++
+	pass := func(to, from *os.File, what string, second func()) {
+		seen := 0
+		for lines := bufio.NewScanner(from); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), what) {
+				if seen++; seen == 2 {
+					second()
+				}
+			}
+			fmt.Fprintln(to, lines.Text())
 		}
-		if barriers == 2 && os.Getenv("PMI_RANK") == "1" {
-			rank.Process.Kill()
-			rank.Wait()
-			os.Exit(9)
-		}
-		fmt.Fprintln(gorun, lines.Text())
 	}
+	go pass(near, gorun, "cmd=barrier_out", leaves)
+	pass(gorun, near, "cmd=barrier_in", func() { enters(rank.Process) })
 	return rank.Wait()
 }
 
@@ -971,6 +1008,14 @@ func TestSpawnedRankThatDiesAtTheEndOfInit(t *testing.T) {
 	t.Parallel()
 	run(t, spec{n: 2, role: "spawn what dies at its second barrier", env: []string{"GORUN_TRANSPORTS=tcp"}}, 0).counts(
 		map[string]int{`^goes on: mpi: Spawn: .*rank 1 of spawn 1 .*exited with code 9 before all 2 had met`: 2})
+}
+
+// Spawned ranks all of whose callers die at the end of the call end too, and have not failed: they have no Parent.
+func TestSpawnedInVain(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "spawn what loses its parents", flags: []string{"--enable-recovery"}}, 137).counts(
+		map[string]int{`this rank was spawned in vain: the ranks that have started it have given up`: 2,
+			`of spawn 1`: 0, `this rank lives`: 0})
 }
 
 // parentDiesInSpawn: the root dies while the processes start.

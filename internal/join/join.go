@@ -452,6 +452,19 @@ func (m *Member) Lost() <-chan struct{} {
 	return m.client.Lost()
 }
 
+// Survives reports whether the launcher has said that the job goes on without ranks that fail.
+func (m *Member) Survives() bool {
+	client, ok := m.client.(interface{ Survives() bool })
+	return ok && client.Survives()
+}
+
+// Resign leaves the job, whose other ranks do not wait for this one: it was started in vain, and has not failed.
+func (m *Member) Resign() {
+	if m.client != nil {
+		m.client.Finalize(m.ctx)
+	}
+}
+
 // Abort asks the launcher to end all ranks with an exit code.
 func (m *Member) Abort(code int, why string) {
 	if m.client != nil {

@@ -11,7 +11,8 @@ import (
 //
 //	cmd=gorun_gone rank=N
 //
-// then comes at any time, between replies.
+// then comes at any time, between replies. Whether the job goes on without ranks that fail, gorun_welcome says with
+// survives=1.
 const goneCommand = "gorun_gone"
 
 // Gone tells the ranks that are served here that a rank has ended, once.
@@ -61,10 +62,14 @@ func (c *serverConn) obituaries() (lines []byte) {
 // gone is what a Client has heard of other ranks: that they have ended, or call this one (call.go). Either way the rank
 // tries to make a connection to them.
 type gone struct {
-	wake  chan struct{} // has room for one
-	mu    sync.Mutex
-	ranks []int // guarded by mu; those that Gone has not returned yet, each once
+	survives bool          // set by hello
+	wake     chan struct{} // has room for one
+	mu       sync.Mutex
+	ranks    []int // guarded by mu; those that Gone has not returned yet, each once
 }
+
+// Survives reports whether the launcher has said that the job goes on without ranks that fail.
+func (g *gone) Survives() bool { return g.survives }
 
 // Notices says that Gone has more to return.
 func (g *gone) Notices() <-chan struct{} { return g.wake }

@@ -88,3 +88,13 @@ func TestHeard(t *testing.T) {
 		}
 	}
 }
+
+// A client hears whether the job goes on without ranks that fail.
+func TestSurvives(t *testing.T) {
+	for _, survives := range []bool{false, true} {
+		_, clients := world(t, 1, false, Options{Survive: survives})
+		if clients[0].Survives() != survives {
+			t.Errorf("Survive is %t, and the client has heard of the contrary", survives)
+		}
+	}
+}

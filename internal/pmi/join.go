@@ -367,6 +367,8 @@ func (c *Client) hello(ctx context.Context) error {
 			v, helloVersion))
 	}
 	c.mapping, _ = reply.get("mapping")
+	survives, _ := reply.get("survives")
+	c.survives = survives == "1"
 	if text, ok := reply.get("secret"); ok && c.secret == nil {
 		if c.secret, err = b64.DecodeString(text); err != nil {
 			return c.stepError("gorun_hello", errors.New("the job's secret is damaged"))

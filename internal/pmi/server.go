@@ -585,6 +585,9 @@ func (c *serverConn) hello(l line) error {
 	if c.s.opts.saysMapping() {
 		reply.fields = append(reply.fields, field{"mapping", c.s.opts.Mapping})
 	}
+	if c.s.opts.Survive {
+		reply.fields = append(reply.fields, field{"survives", "1"})
+	}
 	if c.inherited {
 		reply.fields = append(reply.fields, field{"secret", b64.EncodeToString(c.s.secret)})
 	}

@@ -27,7 +27,7 @@ func waiting(all []stack, asleep int) bool {
 		case i == 0:
 		case g.asleep():
 			asleep--
-		case !g.waits() && !g.waitsInLibrary():
+		case !g.waits() && !g.waitsInLibrary() && !g.serves():
 			return false
 		}
 	}
@@ -95,7 +95,14 @@ const library = "github.com/gorun-mpi/mpi"
 
 // asleep reports whether it sleeps in a call of the library, and nothing has woken it. The locks of all engines are
 // held.
-func (g *stack) asleep() bool {
+func (g *stack) asleep() bool { return g.sleepsIn("/pml.(*waitFor).park", "/pml.(*waitFor).follow") }
+
+// serves reports whether it waits for messages of other ranks, which it answers, and nothing has woken it. It is on its
+// way when it waits for a lock.
+func (g *stack) serves() bool { return g.sleepsIn("/pml.(*Engine).serveWait") }
+
+// sleepsIn reports whether it sleeps in one of these functions of the library, and nothing has woken it.
+func (g *stack) sleepsIn(functions ...string) bool {
 	sleeps := false
 	switch state, _, _ := strings.Cut(g.state, ","); state {
 	case "chan receive", "select", "syscall": // not "sync.Mutex.Lock" or "GC assist wait", say, on the way back
@@ -106,7 +113,8 @@ func (g *stack) asleep() bool {
 		if strings.HasPrefix(f.function, library+"/pml.(*engineLock)") {
 			return false
 		}
-		sleeps = sleeps || f.function == library+"/pml.(*waitFor).park" || f.function == library+"/pml.(*waitFor).follow"
+		name, is := strings.CutPrefix(f.function, library)
+		sleeps = sleeps || is && slices.Contains(functions, name)
 	}
 	return sleeps
 }
