@@ -368,9 +368,11 @@ func (e *eachCall) window(n int) {
 		e.free(all...)
 		return
 	}
+	// Where writes of an adapter need a flush, softcuda's adapters do not see what other processes write by a mapping.
+	apart := os.Getenv("SOFTCUDA_ORDERING") == "0"
 	// holds checks what there must be if no rank has had an error here.
 	holds := func(s Slice[byte], want []byte) {
-		if ok(mpi.AllreduceValue(e.Comm, len(e.errs)-before, mpi.Sum)) == 0 {
+		if ok(mpi.AllreduceValue(e.Comm, len(e.errs)-before, mpi.Sum)) == 0 && !apart {
 			e.holds(s, want)
 		}
 		must(mpi.Barrier(e.Comm))
@@ -387,7 +389,7 @@ func (e *eachCall) window(n int) {
 	e.note(Get(w, half, e.peer, int64(n/2)))
 	e.note(w.Fence())
 	holds(*mem, wants)
-	if ok(mpi.AllreduceValue(e.Comm, len(e.errs)-before, mpi.Sum)) == 0 {
+	if ok(mpi.AllreduceValue(e.Comm, len(e.errs)-before, mpi.Sum)) == 0 && !apart {
 		same(half, mine[n/2:])
 	}
 	if e.Rank() == 0 {
