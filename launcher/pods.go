@@ -347,7 +347,7 @@ func (p *pods) close() {
 // awaitHosts waits until Replace may choose hosts: until the ends of the dead ranks are known, and for a time until the
 // lost pods of theirs have come again. That time is --host-timeout, but at most half of GORUN_TIMEOUT at the rank that
 // asks: the other half is for the start.
-func (r *run) awaitHosts(takes []worldRank, limit time.Duration) {
+func (r *run) awaitHosts(takes []rankID, limit time.Duration) {
 	r.awaitEnds(takes, limit)
 	first := r.first()
 	if others := first.job.Agents.Others; others == nil || others.pods == nil || len(takes) == 0 {
@@ -381,7 +381,7 @@ func (r *run) awaitHosts(takes []worldRank, limit time.Duration) {
 
 // unlessThere returns nil if no host is lost of the processes that have these ranks. Else it returns what is closed at
 // the next change, and such a host.
-func (l *roster) unlessThere(takes []worldRank) (<-chan struct{}, string) {
+func (l *roster) unlessThere(takes []rankID) (<-chan struct{}, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, at := range takes {
