@@ -130,11 +130,12 @@ func (d *Acceptor) welcome(s *auth.Session) {
 }
 
 // enter gives the agent of a host its place, or says why not. held is awaitPlace's.
-func (d *Acceptor) enter(build, host string) (g *pendingHost, refusal string, held bool) {
+func (d *Acceptor) enter(build, host string) (place *pendingHost, refusal string, held bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	held = d.awaitPlace(host)
-	switch g = d.hosts[host]; {
+	g := d.hosts[host]
+	switch {
 	case d.gone && d.readmits:
 		return nil, jobOver, held
 	case g == nil:
