@@ -25,10 +25,11 @@ type keeper struct {
 
 	asked     chan string // names of agents
 	ended     chan *reach.Dialler
-	dismissed chan struct{} // closed when the job is over
-	gone      chan error    // has room for the end of the link
+	dismissed chan struct{}      // closed when the job is over
+	gone      chan error         // has room for the end of the link
+	silences  chan time.Duration // has room for the one that the head says; link may not be set when it comes
 
-	silence bool // is set; of the receiving goroutine
+	silence bool // has come; of the receiving goroutine
 	over    bool // likewise: dismissed is closed
 }
 
@@ -53,7 +54,8 @@ func (m *agentMessage) check(host string) error {
 
 func newKeeper() *keeper {
 	return &keeper{agents: map[*reach.Dialler]bool{}, asked: make(chan string, mostAgents),
-		ended: make(chan *reach.Dialler), dismissed: make(chan struct{}), gone: make(chan error, 1)}
+		ended: make(chan *reach.Dialler), dismissed: make(chan struct{}), gone: make(chan error, 1),
+		silences: make(chan time.Duration, 1)}
 }
 
 // Keeper is the life of gorun in a pod, other than the head's, of a job whose ranks may start again. connect makes the
@@ -97,6 +99,8 @@ func Keeper(connect func(context.Context) (io.ReadWriter, error), call reach.Cal
 			if delete(k.agents, a); !a.Well() { // the head knows whether it is still wanted
 				k.link.Send(frames.Failed, encode(failedMessage{Err: "an agent of the pod has ended: " + a.Why()}))
 			}
+		case s := <-k.silences:
+			k.link.SetSilence(s)
 		case err := <-k.gone:
 			k.endAgents()
 			if isClosed(k.dismissed) {
@@ -127,7 +131,7 @@ func (k *keeper) receive(f frames.Frame) error {
 		}
 		if m.Silence > 0 && !k.silence {
 			k.silence = true
-			k.link.SetSilence(m.Silence)
+			k.silences <- m.Silence
 		}
 		if m.Name == "" {
 			return nil
