@@ -55,9 +55,9 @@ func (s *spawning) error(class error, format string, args ...any) *Error {
 // program of the caller. The new ranks have a world of their own, and Parent there returns the other end. The worlds of
 // the callers stay as they are.
 //
-// gorun and mpiexec.hydra start ranks; in pods, under srun alone and elsewhere Spawn is ErrUnavailable. It is
-// ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or does not call it within
-// GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
+// gorun and mpiexec.hydra start ranks; in a job of several pods without --respawn, under srun alone and elsewhere Spawn
+// is ErrUnavailable. It is ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or
+// does not call it within GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
 // ends, unless gorun was given --enable-recovery. Then Spawn also ends alike at all ranks that live, whichever of them
 // die during the call. Where it fails, the new ranks end: Init returns ErrUnavailable, and Main ends the process.
 // Finalize waits for the ranks of both sides, unless they have freed all communicators with each other.

@@ -12,8 +12,8 @@
 // ended when the call is made. [Slice.On] names a stream instead, and the library waits for it. Work that is started after
 // the call has returned, or after the request has been collected, sees the result.
 //
-// Over UCX and libfabric a message goes through memory of the host as a whole. The copy to the device is made when the request is
-// collected.
+// Over UCX and libfabric a message goes through memory of the host as a whole. The copy to the device is made when the
+// request is collected. No test has run that over libfabric.
 //
 // A collective call copies its buffers to memory of the host, makes the call of package mpi there, and copies the result
 // back: it gives the same bits. A nonblocking one copies the result when the request is collected.

@@ -69,10 +69,10 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 		"after --timeout or Ctrl-\\, or when no rank can move")
 	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
 	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails, or a host that is lost, does not "+
-		"end the job; the exit code is of the first one: as below, or 1 for a host")
-	f.Var((*count)(&j.Respawn), "respawn", "up to `N` ranks, not hosts, may be started again by Replace in the places of "+
-		"ranks that died; starts that fail count; the exit code is 0 if each of the dead was started again, or of the "+
-		"first one that was not; implies --enable-recovery")
+		"end the job; the exit code is of the first failed rank, or 1 if that was a lost host")
+	f.Var((*count)(&j.Respawn), "respawn", "Replace may start up to `N` ranks (not hosts) in the places of dead ones; "+
+		"failed starts count; exit code 0 if every dead rank was started again and all end well, else of the first that "+
+		"was not; implies --enable-recovery")
 	f.BoolVar(&j.PrintExits, "print-all-exitcodes", false, "print how each rank has ended")
 	f.BoolVar(&j.preload, "preload", false, "send the binary to the other hosts, which keep it in memory; gorun "+
 		"always sends a package that it has built")

@@ -125,11 +125,13 @@ type Values struct {
 	// The path of the libucp that is opened. Not set: the system's libucp.so.0.
 	UCXLibrary string `env:"GORUN_UCX_LIB" of:"ucx"`
 
-	// The provider of libfabric, as gorun info lists them: efa, tcp;ofi_rxm. Not set: the first of a fast fabric;
-	// without one ofi does not open. It must be the same for all ranks.
+	// The provider of libfabric, such as efa or tcp;ofi_rxm: a gorun built with -tags ofi lists them by gorun info. Quote
+	// a name with a semicolon. Not set: the first of a fast fabric; without one ofi does not open. It must be the same
+	// for all ranks.
 	OFIProvider string `env:"GORUN_OFI_PROVIDER" of:"ofi" like:"mtl_ofi_provider_include, FI_PROVIDER"`
 
-	// The path of the libfabric that is opened. Not set: the system's libfabric.so.1.
+	// The path of the libfabric that is opened, for example of the one below /opt/amazon/efa. Not set: the system's
+	// libfabric.so.1.
 	OFILibrary string `env:"GORUN_OFI_LIB" of:"ofi"`
 
 	// The path of the libcuda that is opened, for example of the software GPU. Not set: the system's libcuda.so.1.

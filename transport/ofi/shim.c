@@ -217,7 +217,7 @@ static struct of_dev *dev_of(of_handle h) { return (struct of_dev *)(uintptr_t)h
 
 static int fast(const char *provider)
 {
-	static const char *const names[] = {"efa", "verbs", "psm3", "psm2", "psm", "opx", "cxi"};
+	static const char *const names[] = {"efa", "verbs", "psm3", "psm2", "psm", "opx"};
 	size_t length = strcspn(provider, ";");
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strlen(names[i]) == length && !strncmp(names[i], provider, length))
