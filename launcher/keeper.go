@@ -21,7 +21,7 @@ import (
 type keeper struct {
 	link   *frames.Link
 	call   reach.Call
-	agents map[*reach.Dialler]bool
+	agents map[*reach.Dialler]string // their names
 
 	asked     chan string // names of agents
 	ended     chan *reach.Dialler
@@ -53,7 +53,7 @@ func (m *agentMessage) check(host string) error {
 }
 
 func newKeeper() *keeper {
-	return &keeper{agents: map[*reach.Dialler]bool{}, asked: make(chan string, mostAgents),
+	return &keeper{agents: map[*reach.Dialler]string{}, asked: make(chan string, mostAgents),
 		ended: make(chan *reach.Dialler), dismissed: make(chan struct{}), gone: make(chan error, 1),
 		silences: make(chan time.Duration, 1)}
 }
@@ -96,8 +96,9 @@ func Keeper(connect func(context.Context) (io.ReadWriter, error), call reach.Cal
 				return CodeAgain
 			}
 		case a := <-k.ended:
+			name := k.agents[a]
 			if delete(k.agents, a); !a.Well() { // the head knows whether it is still wanted
-				k.link.Send(frames.Failed, encode(failedMessage{Err: "an agent of the pod has ended: " + a.Why()}))
+				k.link.Send(frames.Failed, encode(failedMessage{Err: "an agent of the pod has ended: " + a.Why(), Agent: name}))
 			}
 		case s := <-k.silences:
 			k.link.SetSilence(s)
@@ -167,7 +168,7 @@ func (k *keeper) start(name string) error {
 	if err != nil {
 		return err
 	}
-	k.agents[a] = true
+	k.agents[a] = name
 	go func() {
 		<-a.Ended()
 		k.ended <- a

@@ -144,6 +144,8 @@ type failedMessage struct {
 	Lost bool `json:",omitempty"`
 	// Stopped says that a signal has ended the agent of a host; Code is the exit code of the job.
 	Stopped bool `json:",omitempty"`
+	// Agent is the name of an agent that has ended in the pod of a keeper.
+	Agent string `json:",omitempty"`
 }
 
 // refusedMessage says that the agents of so many hosts in a row, from that of this rank on, cannot be started from

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -38,13 +39,13 @@ type pod struct {
 	came    bool // it has been there at least once
 	link    *frames.Link
 	edge    *reach.Edge
-	why     error                // it cannot be used, and is waited for no more
-	says    string               // why it leaves, as it says
-	told    bool                 // a run has lost an agent of it, and said so
-	lost    chan struct{}        // closed when the one that is there is lost; nil: none is there
-	opening int                  // agents that are on their way
-	agents  map[*reach.Edge]bool // those that a run has
-	changed chan struct{}        // closed and made anew at each change
+	why     error                  // it cannot be used, and is waited for no more
+	says    string                 // why it leaves or starts no agent, as it says
+	told    bool                   // a run has lost an agent of it, and said so
+	lost    chan struct{}          // closed when the one that is there is lost; nil: none is there
+	opening map[string]bool        // names of agents that are on their way
+	agents  map[*reach.Edge]string // names of those that a run has
+	changed chan struct{}          // closed and made anew at each change
 }
 
 func (p *pod) notify() {
@@ -59,7 +60,8 @@ func (r *run) keepPods(o *Others) *Others {
 	p.acceptor.Hold(p.silence * 3 / 2)
 	for _, h := range r.plan.Hosts {
 		if h.Name != r.plan.Host {
-			p.hosts[h.Name] = &pod{agents: map[*reach.Edge]bool{}, changed: make(chan struct{})}
+			p.hosts[h.Name] = &pod{opening: map[string]bool{}, agents: map[*reach.Edge]string{},
+				changed: make(chan struct{})}
 		}
 	}
 	for host := range p.hosts {
@@ -119,6 +121,8 @@ func (p *pods) refuse(host string, err error) (again bool) {
 	if again = h.came && p.over.Err() == nil; !again {
 		h.why = err
 		h.notify()
+	} else {
+		p.say("a pod that came again for host %s was refused: %v", host, err)
 	}
 	return again
 }
@@ -160,8 +164,12 @@ func (p *pods) receive(h *pod, f frames.Frame) error {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if h.says = oneLine(fmt.Sprintf("%.500s", m.Err)); (m.Stopped || h.opening > 0) && h.edge != nil {
-			h.edge.Close() // it leaves, or no agent starts there, and another pod may be of more use
+		ends := m.Stopped || h.opening[m.Agent] // it leaves, or starts no agent: another pod may be of more use
+		if ends || slices.Contains(slices.Collect(maps.Values(h.agents)), m.Agent) {
+			h.says = oneLine(fmt.Sprintf("%.500s", m.Err))
+		} // else the agent was asked for in vain, and its end means nothing
+		if ends && h.edge != nil {
+			h.edge.Close()
 		}
 		return nil
 	case frames.Finished:
@@ -205,7 +213,7 @@ func (p *pods) lose(host string, err error) (again bool) {
 		go e.Close()
 	}
 	h.notify()
-	for p.over.Err() == nil && (h.opening > 0 || len(h.agents) > 0) {
+	for p.over.Err() == nil && len(h.opening)+len(h.agents) > 0 {
 		changed := h.changed
 		p.mu.Unlock()
 		select {
@@ -241,11 +249,11 @@ func (p *pods) Open(ctx context.Context, host string) (*reach.Edge, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer h.notify()
-	h.opening--
+	delete(h.opening, name)
 	gone := isClosed(lost)
 	if err == nil && !gone {
 		edge.Explain(func() string { return p.whyGone(h, lost) })
-		h.agents[edge] = true
+		h.agents[edge] = name
 		return edge, nil
 	}
 	if err == nil {
@@ -289,7 +297,7 @@ func (p *pods) ask(ctx context.Context, host string) (h *pod, name string, lost 
 	p.agents++
 	name = fmt.Sprintf("%s/%d", host, p.agents)
 	p.acceptor.Expect(name)
-	h.opening++
+	h.opening[name] = true
 	h.link.Send(frames.Agent, encode(agentMessage{Name: name}))
 	return h, name, h.lost, nil
 }
@@ -327,7 +335,7 @@ func (c *child) leavePod(lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.hosts[c.name]
-	if h == nil || !h.agents[c.edge] {
+	if h == nil || h.agents[c.edge] == "" {
 		return
 	}
 	delete(h.agents, c.edge)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/frames"
+	"github.com/gorun-mpi/mpi/internal/reach"
 )
 
 // The loss of a host that was there again is news.
@@ -62,6 +63,22 @@ func TestWhatAKeeperHears(t *testing.T) {
 		err := k.receive(frames.Frame{Kind: frames.Agent, Body: encode(agentMessage{Name: "job-1/1"})})
 		if (err != nil) != (n == mostAgents) {
 			t.Fatalf("agent %d: %v", n+1, err)
+		}
+	}
+}
+
+// An agent that ends in its pod is news of the pod if it is one that is wanted, or that a run has. One that was asked
+// for in vain ends too, later: it may not end a pod that starts the next.
+func TestWhatAPodSays(t *testing.T) {
+	for agent, news := range map[string]bool{"job-1/1": false, "job-1/2": true, "job-1/3": true, "": false} {
+		p, h := new(pods), &pod{opening: map[string]bool{"job-1/2": true},
+			agents: map[*reach.Edge]string{new(reach.Edge): "job-1/3"}}
+		if err := p.receive(h, frames.Frame{Kind: frames.Failed,
+			Body: encode(failedMessage{Err: "an\nend", Agent: agent})}); err != nil {
+			t.Fatal(err)
+		}
+		if (h.says != "") != news {
+			t.Errorf("the end of agent %q: %q", agent, h.says)
 		}
 	}
 }

@@ -34,7 +34,10 @@ func onHosts(t *testing.T, hosts, spares string) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{job: j, plan: plan, mailbox: newMailbox()}
+	r := &run{job: j, plan: plan, mailbox: newMailbox(), ranks: map[int]*rankState{}}
+	for rank := range plan.World {
+		r.ranks[rank] = &rankState{}
+	}
 	r.enroll()
 	return r
 }
@@ -348,7 +351,20 @@ func TestReplaceSaysWhyNot(t *testing.T) {
 	}
 }
 
-// So it is where the job of the new ranks cannot be planned, here since a folder is gone.
+// A rank that asks for others, and dies while Replace waits for hosts, uses up no start.
+func TestDeadRankUsesUpNoStart(t *testing.T) {
+	r := onHosts(t, "a:2,b:2", "")
+	r.rankGone(3)
+	r.ranks[0].ended = true
+	var err error
+	go r.spawn(0, askAgain(t, 3), func(e error) { err = e })
+	(<-r.posts)()
+	if err != errEnds || r.spawns.deaths.starts != 0 {
+		t.Errorf("%v, and %d starts", err, r.spawns.deaths.starts)
+	}
+}
+
+// The user also reads why where the job of the new ranks cannot be planned, here since a folder is gone.
 func TestReplaceSaysThatPlanFails(t *testing.T) {
 	r := runOf(t, &Job{Options: Options{Recover: true, Respawn: 2}, Apps: []App{{Ranks: 3, Path: "/bin/true", Name: "true"}}},
 		cpusOf(4))

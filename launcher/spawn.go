@@ -67,7 +67,7 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 	}
 	r.awaitHosts(takes, q.Limit)
 	r.post(func() {
-		if r.policy.phase != working || r.leaving {
+		if r.policy.phase != working || r.leaving || r.ranks[rank].ended { // which would use up starts of --respawn
 			told(errEnds)
 			return
 		}
