@@ -16,8 +16,8 @@ func numberOf(m *join.Member, met *Comm) int {
 	return m.Rank
 }
 
-// accountable are the worlds of whose ranks this one can give account: the world of Init, and worlds of Replace by their
-// origins. The last one is the newest.
+// accountable are the worlds of whose ranks this one can give account: the world of Init, and worlds of Replace by
+// their origins. The last one is the newest.
 func (b *bridges) accountable(m *join.Member, names standstill.Names) []standstill.World {
 	all := []standstill.World{{Engine: m.Engine, Names: names}}
 	for _, j := range b.list() {

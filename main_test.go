@@ -104,7 +104,8 @@ type fabric struct {
 	option func(testing.TB) Option
 }
 
-// Beneath is what the ranks of a test go over that does not say so itself: loop, UCX or libfabric (ucx_tag_test.go, ofi_tag_test.go).
+// Beneath is what the ranks of a test go over that does not say so itself: loop, UCX or libfabric (ucx_tag_test.go,
+// ofi_tag_test.go).
 var Beneath = func() []Option { return nil }
 
 // withDevices puts something between the engines and their transport, or another device in its place.

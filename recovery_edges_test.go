@@ -279,7 +279,8 @@ func TestFreeMeetsAFence(t *testing.T) {
 	})
 }
 
-// Rank 2 passes a revocation on to rank 1, which takes it for dead and takes no message of it. Rank 2 ends all the same.
+// Rank 2 passes a revocation on to rank 1, which takes it for dead and takes no message of it. Rank 2 ends all the
+// same.
 func TestFinalizeLeavesARevocation(t *testing.T) {
 	var device *breaking
 	over(t, loopBeneath, onHosts(func(rank int) int { return rank }), withDevices(func(rank int,

@@ -16,8 +16,8 @@ import (
 // new processes have the numbers of dead ranks. All living ranks of c call it, as Shrink, also on a revoked c. Replace
 // starts the programs of the dead ranks again, with their arguments: in a new process the world of Main and of Init is
 // the result of Replace, and Parent is nil. If no rank of c has failed, Replace starts none. When Replace succeeds it
-// frees c, unless c is the world that Finalize frees. If a rank has returned, or has freed c, Replace starts none and is
-// ErrUnavailable at all ranks: a new rank would do again what that one has done.
+// frees c, unless c is the world that Finalize frees. If a rank has returned, or has freed c, Replace starts none and
+// is ErrUnavailable at all ranks: a new rank would do again what that one has done.
 //
 // The user of gorun allows N starts for the whole job by --respawn N; without it Replace is ErrUnavailable if a rank
 // has failed. Where ranks cannot be started, or no more, it is ErrUnavailable or ErrSpawn, as Spawn is. If a rank dies

@@ -115,8 +115,8 @@ func TestReportOfGoroutines(t *testing.T) {
 	checkTrace(t, dir, messages)
 }
 
-// Finalize makes the report while a goroutine of each rank makes calls, until they fail. What is in it agrees with itself:
-// each call is in the sums of its line and of its rank, and is on the timeline or counts as left out.
+// Finalize makes the report while a goroutine of each rank makes calls, until they fail. What is in it agrees with
+// itself: each call is in the sums of its line and of its rank, and is on the timeline or counts as left out.
 func TestReportWhileAGoroutineCalls(t *testing.T) {
 	dir := t.TempDir()
 	const least = 100

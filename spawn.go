@@ -57,10 +57,11 @@ func (s *spawning) error(class error, format string, args ...any) *Error {
 //
 // gorun and mpiexec.hydra start ranks; in a job of several pods without --respawn, under srun alone and elsewhere Spawn
 // is ErrUnavailable. It is ErrSpawn at all ranks if a process cannot be started, ends before all are through Init, or
-// does not call it within GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job: when one dies, the job
-// ends, unless gorun was given --enable-recovery. Then Spawn also ends alike at all ranks that live, whichever of them
-// die during the call. Where it fails, the new ranks end: Init returns ErrUnavailable, and Main ends the process.
-// Finalize waits for the ranks of both sides, unless they have freed all communicators with each other.
+// does not call it within GORUN_TIMEOUT. gorun kills the processes then. After Spawn the new ranks belong to the job:
+// when one dies, the job ends, unless gorun was given --enable-recovery. Then Spawn also ends alike at all ranks that
+// live, whichever of them die during the call. Where it fails, the new ranks end: Init returns ErrUnavailable, and Main
+// ends the process. Finalize waits for the ranks of both sides, unless they have freed all communicators with each
+// other.
 //
 // Messages to the new ranks go by shared memory or TCP. What is made of the intercommunicator, such as by Merge, works
 // as usual. It does not go together with the world in one call: WaitAll takes requests, and Intercomm and the methods
@@ -526,8 +527,8 @@ func (j membership) makeNoCalls() {
 	j.member.Engine.Return()
 }
 
-// leave returns when all ranks have left a world. The rank that serves a world with spawned ranks may have died, so they
-// agree on it: Replace would start a rank in the place of one that had gone before.
+// leave returns when all ranks have left a world. The rank that serves a world with spawned ranks may have died, so
+// they agree on it: Replace would start a rank in the place of one that had gone before.
 func (j membership) leave() error {
 	if j.agree != nil {
 		j.member.AtEnd() // others may wait for that until they agree

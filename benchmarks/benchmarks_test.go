@@ -182,8 +182,8 @@ func TestPrograms(t *testing.T) {
 	t.Run("mistakes", func(t *testing.T) { checkMistakes(t, bin) })
 }
 
-// checkRecovery kills ranks over both transports: the exit code of such a job is the first death's, unless all dead ranks
-// are started again. The other operations of recovery have their test in process.
+// checkRecovery kills ranks over both transports: the exit code of such a job is the first death's, unless all dead
+// ranks are started again. The other operations of recovery have their test in process.
 func checkRecovery(t *testing.T, bin string) {
 	for _, c := range []struct{ transports, flag, operation, title string }{
 		{"shm", "--enable-recovery", "kill", "Failure Notice"}, {"tcp", "--enable-recovery", "kill", "Failure Notice"},

@@ -354,8 +354,8 @@ func failInCollectives(r rank, n int) {
 	free(send, recv, one)
 }
 
-// A rank whose device fails takes part in a call without memory as long as the buffers: memory may be what it lacks. So it
-// is through a board, by messages between hosts, and in a call that is not blocking.
+// A rank whose device fails takes part in a call without memory as long as the buffers: memory may be what it lacks. So
+// it is through a board, by messages between hosts, and in a call that is not blocking.
 func TestUnableRankTakesNoMemory(t *testing.T) {
 	t.Setenv("GORUN_COLL_CHECK", "0")
 	const n, most = 1 << 20, 3 << 20 // elements of 8 bytes; bytes

@@ -24,9 +24,9 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// Two ranks that are processes make a round of all kinds of calls, and while they do one call of the driver fails at one
-// of them. Each rank does what a program can do then: it looks at the error of each call, tells the other rank which of
-// its messages have failed, and cancels what that rank will not answer.
+// Two ranks that are processes make a round of all kinds of calls, and while they do one call of the driver fails at
+// one of them. Each rank does what a program can do then: it looks at the error of each call, tells the other rank
+// which of its messages have failed, and cancels what that rank will not answer.
 
 // eachWays are the ways of a message between the two ranks.
 var eachWays = map[string]func(*testing.T) []string{
@@ -46,11 +46,13 @@ const (
 )
 
 // acquiring are the calls after whose failure nothing may be left, as the driver names them.
-var acquiring = []string{"cuPointerGetAttributes", "cuPointerSetAttribute", "cuCtxPushCurrent", "cuMemCreate", "cuMemAlloc",
-	"cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle",
-	"cuIpcGetMemHandle", "cuIpcOpenMemHandle", "cuMemHostRegister", "cuMemcpyAsync", "cuEventCreate", "cuEventRecord",
-	"cuEventQuery", "cuStreamSynchronize", "cuLaunchHostFunc", "cuMemGetHandleForAddressRange",
-	"cuFlushGPUDirectRDMAWrites"}
+var acquiring = []string{
+	"cuPointerGetAttributes", "cuPointerSetAttribute", "cuCtxPushCurrent", "cuMemCreate", "cuMemAlloc",
+	"cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemExportToShareableHandle",
+	"cuMemImportFromShareableHandle", "cuIpcGetMemHandle", "cuIpcOpenMemHandle", "cuMemHostRegister",
+	"cuMemcpyAsync", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuStreamSynchronize", "cuLaunchHostFunc",
+	"cuMemGetHandleForAddressRange", "cuFlushGPUDirectRDMAWrites",
+}
 
 // releasing are calls that leave what they should have given back.
 var releasing = []string{"cuMemFree", "cuMemUnmap", "cuMemAddressFree", "cuMemRelease", "cuIpcCloseMemHandle",
@@ -326,7 +328,8 @@ func (e *eachCall) collectives(n int) {
 	a, b := e.memory(mine), e.memory(make([]byte, 2*n))
 	defer e.free(a, b)
 	if a == nil || b == nil {
-		a, b = &Slice[byte]{of: &allocation{bad: errNoBuffer}, n: n}, &Slice[byte]{of: &allocation{bad: errNoBuffer}, n: 2 * n}
+		none := &allocation{bad: errNoBuffer}
+		a, b = &Slice[byte]{of: none, n: n}, &Slice[byte]{of: none, n: 2 * n}
 	}
 	xor, all := make([]byte, n), slices.Concat(mine, theirs)
 	for i := range xor {

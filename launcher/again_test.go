@@ -105,8 +105,8 @@ func TestAgainIsAsBefore(t *testing.T) {
 // Ranks of a job on several hosts know where they were. What a process asks for that is none of the job's is started as
 // by Spawn.
 func TestAgainOnHosts(t *testing.T) {
-	j := &Job{Options: Options{Respawn: 1}, Apps: []App{{Ranks: 5, Path: "/bin/true", Name: "true"}}, Hosts: []place.Host{{Name: "again-a", Slots: 2},
-		{Name: "again-b", Slots: 3}}}
+	j := &Job{Options: Options{Respawn: 1}, Apps: []App{{Ranks: 5, Path: "/bin/true", Name: "true"}},
+		Hosts: []place.Host{{Name: "again-a", Slots: 2}, {Name: "again-b", Slots: 3}}}
 	r := runOf(t, j, cpusOf(2))
 	if w := r.placeOf(3); w.Rank != 3 || w.Host != "again-b" || w.Local != 1 || w.LocalSize != 3 {
 		t.Errorf("%+v", w)

@@ -382,8 +382,8 @@ func (r *run) watchTurn() {
 	})
 }
 
-// watchReplaced is watchTurn of a job in which ranks have died that may be started again. Once all are there again, they
-// stand in the world of the last Replace, and count the messages of that.
+// watchReplaced is watchTurn of a job in which ranks have died that may be started again. Once all are there again,
+// they stand in the world of the last Replace, and count the messages of that.
 func (r *run) watchReplaced() {
 	a := &r.asking
 	ranks := make([]int, r.plan.World)

@@ -56,8 +56,8 @@ func TestDeathsAndStarts(t *testing.T) {
 			says: well + "rank 1 of spawn 1"},
 		"one that had returned": {most: 1, steps: []step{start(one), met(one, 1)}},
 		"a host":                {steps: []step{func(d *deaths) { d.hostLost("x") }}, code: 1},
-		"a host, whose rank is replaced": {most: 3, steps: []step{func(d *deaths) { d.hostLost("x") }, died(one, 1), start(one),
-			met(one, 1)}, says: well + "rank 1"},
+		"a host, whose rank is replaced": {most: 3, steps: []step{func(d *deaths) { d.hostLost("x") }, died(one, 1),
+			start(one), met(one, 1)}, says: well + "rank 1"},
 	} {
 		d := &deaths{most: c.most}
 		for _, s := range c.steps {

@@ -275,7 +275,8 @@ func (l *roster) bind(spare, lost string) {
 // first run.
 func (r *run) outOfSpares(host, was string) bool {
 	spares := r.plan.Layout.Spares
-	return host != was && len(spares) > 0 && !slices.ContainsFunc(spares, func(h place.Host) bool { return h.Name == host })
+	isSpare := slices.ContainsFunc(spares, func(h place.Host) bool { return h.Name == host })
+	return host != was && len(spares) > 0 && !isSpare
 }
 
 // hostsLeft are the hosts of the job without those that are lost, and without spares.

@@ -326,7 +326,8 @@ func TestReplaceSaysWhyNot(t *testing.T) {
 		"gorun: Replace has not started 2 processes: the launcher starts no more ranks: the starts of --respawn 1 do not " +
 			"suffice: ranks to start now: 2, started before: 0; give more, or call Shrink\n": {
 			respawn: 1, unknown: true, dead: []int{1, 3}},
-		"gorun: Replace has not started rank 3 again: all hosts of the job are lost\n": {respawn: 9, lost: "a b", dead: []int{3}},
+		"gorun: Replace has not started rank 3 again: all hosts of the job are lost\n": {
+			respawn: 9, lost: "a b", dead: []int{3}},
 		"": {respawn: 0, dead: []int{3}}, // the line about its death says so
 	} {
 		r := onHosts(t, "a:2,b:2", "")
@@ -366,13 +367,14 @@ func TestDeadRankUsesUpNoStart(t *testing.T) {
 
 // The user also reads why where the job of the new ranks cannot be planned, here since a folder is gone.
 func TestReplaceSaysThatPlanFails(t *testing.T) {
-	r := runOf(t, &Job{Options: Options{Recover: true, Respawn: 2}, Apps: []App{{Ranks: 3, Path: "/bin/true", Name: "true"}}},
-		cpusOf(4))
+	r := runOf(t, &Job{Options: Options{Recover: true, Respawn: 2},
+		Apps: []App{{Ranks: 3, Path: "/bin/true", Name: "true"}}}, cpusOf(4))
 	r.job.Apps[0].Dir, r.spawns.count = "/nowhere", new(atomic.Int32)
 	for want, q := range map[string]pmi.Spawn{
-		"gorun: rank 2 was not started again (start 1 of --respawn 2): --wdir /nowhere: no such file or directory\n": askAgain(t, 2),
-		"gorun: Replace has not started 1 process: mpi.SpawnDir, which names a folder of each host: /nowhere: no such file or " +
-			"directory\n": {Ranks: 1, Keys: askAgain(t, 2).Keys},
+		"gorun: rank 2 was not started again (start 1 of --respawn 2): --wdir /nowhere: no such file or " +
+			"directory\n": askAgain(t, 2),
+		"gorun: Replace has not started 1 process: mpi.SpawnDir, which names a folder of each host: /nowhere: no such file " +
+			"or directory\n": {Ranks: 1, Keys: askAgain(t, 2).Keys},
 		"": {Ranks: 1}, // of Spawn: the program has the error
 	} {
 		said := heard(r)

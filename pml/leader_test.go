@@ -447,8 +447,8 @@ func TestSleepersSayForHowLong(t *testing.T) {
 	end()
 }
 
-// A server that waits neither leads nor follows: a caller that waits meanwhile leads, by the policy of its rank, and the
-// server has what the caller finds for it.
+// A server that waits neither leads nor follows: a caller that waits meanwhile leads, by the policy of its rank, and
+// the server has what the caller finds for it.
 func TestServerDoesNotLead(t *testing.T) {
 	watchdog(t)
 	cpus := runtime.GOMAXPROCS(2) // as in parkedLeader

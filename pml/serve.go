@@ -58,8 +58,8 @@ func (e *Engine) excuse(r *Request) {
 	}
 }
 
-// AwaitServer waits for a message without a payload that the server of this rank sends to it, with a tag of answers. The
-// caller waits as in Recv: it leads unless another one does. Flush neither waits for it nor counts it.
+// AwaitServer waits for a message without a payload that the server of this rank sends to it, with a tag of answers.
+// The caller waits as in Recv: it leads unless another one does. Flush neither waits for it nor counts it.
 func (e *Engine) AwaitServer(cc context.Context, ctx uint32, tag int32) error {
 	e.lock()
 	defer e.unlock()

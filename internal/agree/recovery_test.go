@@ -15,7 +15,8 @@ func TestFrames(t *testing.T) {
 		var some, last consensus.Set
 		some.Add(n / 2)
 		last.Add(n - 1)
-		v := consensus.Value{Flags: 1<<32 - 1, Low: 7, High: 1 << 31, Calls: 3, Count: 1 << 31, Acked: some, Dead: last, Gone: last}
+		v := consensus.Value{Flags: 1<<32 - 1, Low: 7, High: 1 << 31, Calls: 3, Count: 1 << 31,
+			Acked: some, Dead: last, Gone: last}
 		for kind := range consensus.Kinds {
 			f := consensus.Frame{Kind: kind, Number: 1<<32 - 1, Dead: last, Gone: last, Value: v}
 			b := appendFrame(9, f)

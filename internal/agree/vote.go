@@ -65,8 +65,8 @@ func (x *ContextIDs) Decide(id uint32, ballot int32, r Result) Result {
 	return v.result
 }
 
-// bind returns the result. Without a result it binds this rank. why is the class of what has ended the round at the rank
-// that asks.
+// bind returns the result. Without a result it binds this rank. why is the class of what has ended the round at the
+// rank that asks.
 func (x *ContextIDs) bind(id uint32, ballot int32, why error) Result {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()

@@ -70,8 +70,8 @@ func (p *Plan) check() (refused error, alone bool) {
 // peer returns the other rank of a message in the world.
 func (p *Plan) peer(m *collectives.Step) int { return p.group.ToWorld(int(m.Peer)) }
 
-// into returns where a message is received. A rank that goes on alone drops what it receives, and so does one whose call
-// is hollow.
+// into returns where a message is received. A rank that goes on alone drops what it receives, and so does one whose
+// call is hollow.
 func (p *Plan) into(m *collectives.Step) []byte {
 	if p.alone != nil || p.hollow {
 		return nil

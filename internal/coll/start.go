@@ -73,8 +73,8 @@ func (p *Plan) Perform(ctx context.Context) error {
 
 // Unable is the context of a call that this rank cannot make as its caller wants: a device that has the buffers has
 // failed. Other ranks count on the call, so the rank makes it as one that has given up. It fails here with Why, and
-// with an error at the ranks that need the elements of this one. The call takes no memory as long as its buffers. A call
-// through a board changes them, also after its context has ended; they have the right lengths.
+// with an error at the ranks that need the elements of this one. The call takes no memory as long as its buffers. A
+// call through a board changes them, also after its context has ended; they have the right lengths.
 type Unable struct {
 	context.Context // of the caller, or one that does not end
 	Why             error

@@ -296,8 +296,8 @@ func walk(t *testing.T, w *world, deaths int, seen map[string]bool, most int) {
 }
 
 // Whatever happens in whatever order, all ranks that live on get one value, and none waits for ever: 3 ranks of which
-// two die in two agreements, 4 and 5 ranks that begin at once, and ranks that leave in place of an agreement. A rank that
-// has left is dead to the others, and they are told that it has left.
+// two die in two agreements, 4 and 5 ranks that begin at once, and ranks that leave in place of an agreement. A rank
+// that has left is dead to the others, and they are told that it has left.
 func TestAllThatMayHappen(t *testing.T) {
 	for _, c := range []struct {
 		n, deaths int

@@ -38,8 +38,8 @@ const (
 	moreThreads = 10
 )
 
-// dieOneByOne is a job of which a rank dies every so often, until two are left. The others revoke, agree, shrink and go on.
-// They compare what they have agreed, and each looks at its memory and its descriptors. os.Args: the seed, and how
+// dieOneByOne is a job of which a rank dies every so often, until two are left. The others revoke, agree, shrink and go
+// on. They compare what they have agreed, and each looks at its memory and its descriptors. os.Args: the seed, and how
 // often a rank dies.
 func dieOneByOne(_ context.Context, w *mpi.Comm) error {
 	seed, err := strconv.ParseUint(os.Args[1], 10, 64)

@@ -156,11 +156,14 @@ func TestReplace(t *testing.T) {
 			deaths := len(strings.Split(c.dead, ","))
 			j := run(t, spec{n: c.n, role: "replace", args: []string{"once", c.dead, strconv.Itoa(c.n)}, env: c.env,
 				flags: append([]string{"--respawn", strconv.Itoa(deaths)}, c.flags...)}, 0)
-			j.counts(map[string]int{`^rank \d goes on, new: true, on world\.replaced1$`: deaths,
-				`^rank \d goes on, new: false, on world\.replaced1$`:                                                                           c.n - deaths,
-				`^gorun: rank \d \(.*; the job goes on, and Replace (may start it again \(--respawn: \d of \d starts left\)|starts it again)$`: deaths,
-				`^gorun: rank \d has been started again on \S+ \(start \d of --respawn \d\)$`:                                                  deaths,
-				`^gorun: all ranks that died were started again, and the job has ended well: rank \d`:                                          1})
+			j.counts(map[string]int{
+				`^rank \d goes on, new: true, on world\.replaced1$`:  deaths,
+				`^rank \d goes on, new: false, on world\.replaced1$`: c.n - deaths,
+				`^gorun: rank \d \(.*; the job goes on, and Replace (may start it again ` +
+					`\(--respawn: \d of \d starts left\)|starts it again)$`: deaths,
+				`^gorun: rank \d has been started again on \S+ \(start \d of --respawn \d\)$`:         deaths,
+				`^gorun: all ranks that died were started again, and the job has ended well: rank \d`: 1,
+			})
 		})
 	}
 }

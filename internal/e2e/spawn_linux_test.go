@@ -417,13 +417,15 @@ func spawnFailsOn(t *testing.T, garbage string, flags []string) {
 		`^0 \. 0: mpi: Spawn: .*start 1 at least`,
 		`^1099511627776 \. 0: mpi: Spawn: .*one (Spawn|call) starts 65536 at most`,
 		`^folder: mpi: Spawn: .*mpi.SpawnDir, which names a folder of each host: /no/such/folder: no such file`,
-		`^2 program 0: mpi: Spawn: rank 0: the program "/no/such/program" cannot be started: no such file or directory; give the path`,
+		`^2 program 0: mpi: Spawn: rank 0: the program "/no/such/program" cannot be started: no such file or `+
+			`directory; give the path`,
 		`^1 passwd 0: mpi: Spawn: .*permission denied`,
 		`^1 no-such-program-anywhere 0: mpi: Spawn: .*not found`,
 		`^2 garbage 0: mpi: Spawn: .*rank \d of spawn \d+ cannot be started: .*exec format error`,
 		`^2 true 0: mpi: Spawn: .*rank \d of spawn \d .*exited with code 0 before .*Init`,
 		`^1 false 0: mpi: Spawn: .*rank 0 of spawn \d .*exited with code 1 before .*Init`,
-		`^2 sleep 1: mpi: Spawn: .*not all of the 2 processes have called Init within 3s .*; Spawn starts programs that call mpi\.Main or mpi\.Init`,
+		`^2 sleep 1: mpi: Spawn: .*not all of the 2 processes have called Init within 3s .*; `+
+			`Spawn starts programs that call mpi\.Main or mpi\.Init`,
 		`^1 sleep 1: mpi: Spawn: .*argument 1 has 65538 bytes, and PMI-1 carries \d+: pass long data by a file`)
 }
 

@@ -14,8 +14,8 @@ const (
 	repeatedPieces = 1 << 12 // a process may have 65,530 mappings
 )
 
-// Repeat returns n bytes of addresses, n > 0, at which one piece of memory appears again and again: the piece has 2 MiB,
-// or n / 4096 if that is more. A write there overwrites what is elsewhere. The mapping is not of the Go heap, and
+// Repeat returns n bytes of addresses, n > 0, at which one piece of memory appears again and again: the piece has 2
+// MiB, or n / 4096 if that is more. A write there overwrites what is elsewhere. The mapping is not of the Go heap, and
 // stays until the process ends.
 func Repeat(n int) ([]byte, error) {
 	piece := repeatedLeast

@@ -24,7 +24,8 @@ const maxDead = 8 << 10
 // hosts has the request with it, the dead ranks and the arguments. 2,000 ranks in random order need 10 KB.
 const MostOrigins = 16 << 10
 
-// FormatRanks writes a list of ranks as 0,3,5-9,10-30/4; "": there are none, or it would be longer than most bytes.
+// FormatRanks writes a list of ranks as 0,3,5-9,10-30/4. An empty list is "", and so is one that would be longer than
+// most bytes.
 func FormatRanks(list []int, most int) string {
 	var b strings.Builder
 	for len(list) > 0 && b.Len() <= most {

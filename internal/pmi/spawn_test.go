@@ -327,7 +327,7 @@ func TestBarriersOfTheStart(t *testing.T) {
 					t.Errorf("a mapping of %d bytes: after a barrier %d are to come, want %d", len(mapping), got, left)
 				}
 			case <-time.After(hang):
-				t.Fatalf("a mapping of %d bytes: the barrier before %d is none of the start", len(mapping), left)
+				t.Fatalf("a mapping of %d bytes: the barrier before %d was not counted as one of the start", len(mapping), left)
 			}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// wanted asks a C compiler, as a text that it preprocesses, which optional transports it could build. Its answer has the
-// word gorun_tag and a build tag for each of them, and the declarations of headers.
+// wanted asks a C compiler, as a text that it preprocesses, which optional transports it could build. Its answer has
+// the word gorun_tag and a build tag for each of them, and the declarations of headers.
 const wanted = `
 #if __has_include(<infiniband/verbs.h>)
 gorun_tag verbs

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// An Acceptor with AcceptorOptions.Readmit listens until it is closed. It lets in an agent of a host whenever [Expect]
-// has been called for it since the one before: whoever owns the Acceptor calls it when that one is known to be lost. An
-// agent that comes earlier waits in its handshake, for a bounded time.
+// An Acceptor with AcceptorOptions.Readmit listens until it is closed. It lets in one more agent of a host
+// after each call of [Acceptor.Expect]: its owner makes that call when the host's agent is known to be lost. An agent
+// that comes earlier waits in its handshake, for a bounded time.
 
 // defaultHold is how long an agent waits whose host has one already. It is more than the silence after which that one
 // is lost.
@@ -117,8 +117,7 @@ func (d *Acceptor) tellWaiting() {
 	}
 }
 
-// ErrOver is the error of an agent that has come when the job has ended. ErrTaken is that of one whose host has another
-// agent.
+// An agent gets ErrOver if it comes when the job has ended, and ErrTaken if its host has another agent.
 var (
 	ErrOver  = errors.New(jobOver)
 	ErrTaken = errors.New(taken)

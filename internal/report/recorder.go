@@ -439,7 +439,7 @@ func (r *Recorder) Part() *Part {
 	return p
 }
 
-// join adds the sums of o, and makes the sites of its entries those of r.
+// join adds the sums of o, and gives its entries the sites of r.
 func (r *Recorder) join(o *Recorder) {
 	sites := make([]int32, len(o.part.Sites))
 	for i, s := range o.part.Sites {

@@ -272,8 +272,8 @@ func TestPartHasWhatWasRecorded(t *testing.T) {
 	}
 }
 
-// A message that is not the one of its call keeps its own peer, communicator and length, as those of a Sendrecv and of
-// a wait for requests of several communicators.
+// A message keeps its own peer, communicator and length where its call has others: a Sendrecv has two messages, and one
+// wait is for requests of several communicators.
 func TestMessagesUnlikeTheirCalls(t *testing.T) {
 	r := newRecorder(0, 4, "", false)
 	c := Call{Op: "Sendrecv", Kind: "sendrecv", Begin: r.Ticks(), Peer: 1, Bytes: 8, Context: 6}
@@ -420,7 +420,7 @@ func TestTwinIsBounded(t *testing.T) {
 		last := int64(0)
 		for _, e := range p.Events {
 			if e.End-p.Begin < last {
-				t.Errorf("%+v: the call that ends at %d comes after that of %d", c, e.End-p.Begin, last)
+				t.Errorf("%+v: a call that ends at %d comes after a call that ends at %d", c, e.End-p.Begin, last)
 			}
 			last = e.End - p.Begin
 		}

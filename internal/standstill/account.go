@@ -29,8 +29,8 @@ type World struct {
 // stacks of its goroutines; "": they are not wanted.
 //
 // The rank stands if each of its goroutines waits in a call on the last one of the worlds for another rank of that. A
-// goroutine that waits for a spawned rank sleeps in a call on another engine: then more goroutines sleep than the one of
-// that world knows of. What the rank waits for in the other worlds is in the account only.
+// goroutine that waits for a spawned rank sleeps in a call on another engine: then more goroutines sleep than the one
+// of that world knows of. What the rank waits for in the other worlds is in the account only.
 func Account(worlds []World, rank int, level waits.Level, dump string) waits.Account {
 	last := &worlds[len(worlds)-1]
 	e := last.Engine

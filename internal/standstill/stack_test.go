@@ -108,7 +108,7 @@ func TestAccountOfTwoEngines(t *testing.T) {
 		len(a.Calls[1].Waits) != 1 || a.Calls[1].Waits[0].Tag != 5 {
 		t.Errorf("the account is %+v", a.Calls)
 	}
-	// The other engine is that of a world of Replace, whose ranks are known.
+	// The other engine serves a world of Replace, whose ranks are known.
 	replaced := &pml.Snapshot{Asleep: 1, Sleepers: []pml.Sleeper{
 		{IDs: []string{"0xc1"}, Awaited: []pml.Awaited{{What: pml.AwaitsMessage, Rank: 1, Tag: 6}}},
 		{IDs: []string{"0xc9"}, Awaited: []pml.Awaited{{What: pml.AwaitsMessage, Rank: 1, Tag: 9}}}, // it has gone on

@@ -186,7 +186,8 @@ func TestTableOfRanksThatStartAgain(t *testing.T) {
 	rank := func(n int, again bool, note string) Rank {
 		return Rank{Rank: n, Again: again, Account: Account{Note: note}}
 	}
-	got := Table([]Rank{rank(0, false, "a"), rank(1, true, "a"), rank(2, true, "a"), rank(3, true, "b"), rank(4, false, "c")})
+	got := Table([]Rank{rank(0, false, "a"), rank(1, true, "a"), rank(2, true, "a"), rank(3, true, "b"),
+		rank(4, false, "c")})
 	want := []string{"ranks 0-2 (1, 2 started again): a", "rank 3 (started again): b", "rank 4: c"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

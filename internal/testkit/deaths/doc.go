@@ -8,9 +8,9 @@
 //		...
 //	})
 //
-// On Linux, Watch and Join are for jobs in processes. A step is there a system call by which the process sends, receives
-// or connects, on any socket: to the launcher, to another rank, or a listener. A packet that goes through shared memory
-// is a step too. The test kills the process before the call is made, or does something else then.
+// On Linux, Watch and Join are for jobs in processes. A step is there a system call by which the process sends,
+// receives or connects, on any socket: to the launcher, to another rank, or a listener. A packet that goes through
+// shared memory is a step too. The test kills the process before the call is made, or does something else then.
 //
 //	Owns:     the ranks of a job, the steps at which they die
 //	May call: mpi, internal/join (its options), internal/testkit/proc, internal/wire, transport, transport/faulty

@@ -38,7 +38,8 @@ func TestWhole(t *testing.T) {
 	if err := errors.Join(err, e, json.Unmarshal(b, &r)); err != nil {
 		t.Fatal(err)
 	}
-	if string(text) != string(printed) || !r.Software || len(r.Parts) < 15 || len(r.Figures) != 13 || len(r.Answers) < 100 {
+	if string(text) != string(printed) || !r.Software || len(r.Parts) < 15 || len(r.Figures) != 13 ||
+		len(r.Answers) < 100 {
 		t.Errorf("printed\n%s\nwritten\n%s\n%s", printed, text, b)
 	}
 	for _, f := range r.Figures {
