@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/coll"
@@ -451,6 +452,65 @@ func TestDirectInPlaceAtOne(t *testing.T) {
 			must(Barrier(w))
 		}, reading)
 	}
+}
+
+// A rank that looks at the board's failure after the others have made this call and disagreed in the next one still
+// makes this call: all have begun it.
+func TestRefusedAfterThisCall(t *testing.T) {
+	var slow atomic.Bool // rank 2 is to wait before its next look at whether the board has failed
+	looks, disagreed := make(chan struct{}), make(chan struct{})
+	late := func(b *transport.Board) {
+		failed := b.Failed
+		b.Failed = func() (int, []byte) {
+			if slow.CompareAndSwap(true, false) {
+				close(looks)
+				<-disagreed
+			}
+			return failed()
+		}
+	}
+	boards := withDevices(func(rank int, d transport.Device) transport.Device {
+		if is := d.Facts().Boards; rank == 2 {
+			d.Facts().Boards = &transport.Boards{
+				Make: is.Make,
+				Join: func(m []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
+					b, err := is.Join(m, lines, bytes, ticket)
+					if err == nil {
+						late(b)
+					}
+					return b, err
+				},
+			}
+		}
+		return faulty.Wrap(d, 1, faulty.Plan{})
+	})
+	overLoop(t, boards)(3, func(w *Comm) {
+		meetOnBoard(w)
+		c := ok(w.Dup())
+		meetOnBoard(c)
+		in := make([]int, 3)
+		switch w.Rank() {
+		case 2:
+			slow.Store(true)
+			must(Barrier(c))
+		case 1:
+			<-looks
+			must(Barrier(c))
+			in = nil
+		default:
+			<-looks
+			must(Barrier(c))
+		}
+		err := Alltoall(c, in, make([]int, 3))
+		if err == nil {
+			err = Barrier(c)
+		}
+		is(err, ErrBuffer)
+		if w.Rank() == 0 {
+			close(disagreed)
+		}
+		must(Barrier(w))
+	}, reading)
 }
 
 // Where one rank cannot read, or lets no other read, all ranks use the board in the other way, or messages.

@@ -153,32 +153,40 @@ func (b *Board) Spin(line int, least uint64) bool {
 
 // sleep is AwaitFrom by way of the engine: what comes meanwhile is seen to, and the rank may sleep.
 func (b *Board) sleep(cc context.Context, line int, least uint64, from []int32) error {
-	e := b.e
-	e.lock()
-	defer e.unlock()
-	defer e.exitCall()
-	for b.Lines[line].Word.Load() < least {
-		if err := b.look(); err != nil {
-			return err
-		}
-		if err := b.lookApart(true); err != nil {
-			return err
-		}
-		r := e.requests.take()
-		r.op = opBoard
-		r.buf, r.cctx, r.peer = transport.Mem{}, cc, nil
-		r.state, r.err, r.status = stActive, nil, Status{}
-		e.load.outstanding++
-		b.r, b.line, b.least, b.from = r, line, least, from
-		b.Expect(line, least, b.cookie)
-		e.await(r)
-		err := r.err
-		e.requests.putBack(r)
-		if err != nil {
+	b.e.lock()
+	defer b.e.unlock()
+	defer b.e.exitCall()
+	word := &b.Lines[line].Word
+	for word.Load() < least {
+		// What ended the wait may have come after the word, like the other members' next call, which this rank does
+		// not yet make.
+		if err := b.sleepOnce(cc, line, least, from); err != nil && word.Load() < least {
 			return err
 		}
 	}
 	return nil
+}
+
+// sleepOnce returns, with the lock, when it is worth a look at the word. The error is that no other look is.
+func (b *Board) sleepOnce(cc context.Context, line int, least uint64, from []int32) error {
+	if err := b.look(); err != nil {
+		return err
+	}
+	if err := b.lookApart(true); err != nil {
+		return err
+	}
+	e := b.e
+	r := e.requests.take()
+	r.op = opBoard
+	r.buf, r.cctx, r.peer = transport.Mem{}, cc, nil
+	r.state, r.err, r.status = stActive, nil, Status{}
+	e.load.outstanding++
+	b.r, b.line, b.least, b.from = r, line, least, from
+	b.Expect(line, least, b.cookie)
+	e.await(r)
+	err := r.err
+	e.requests.putBack(r)
+	return err
 }
 
 // WatchAll has waits end when any member fails, and not only the one whose word they wait for.
