@@ -57,6 +57,9 @@ func TestTaggedPeerDies(t *testing.T) {
 		for name := range ways {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
+				if name == "receiver before it receives" && slices.Contains(env, "GORUN_OFI_PROVIDER=sockets") {
+					t.Skip("this provider takes long messages before their receives")
+				}
 				dies(t, "peer dies", name, env...).silent()
 			})
 		}
