@@ -34,6 +34,7 @@ type AgainRank struct {
 	// Host is where it was first, as one of so many ranks there.
 	Host             string
 	Local, LocalSize int
+	from             string // the host of its last process
 }
 
 // check refuses what gorun does not send.
@@ -104,6 +105,7 @@ func (r *run) startAgain(j *Job, takes []rankID, first int) {
 	for i, id := range takes {
 		w := o.placeOf(id.rank)
 		w.Times, w.Start = r.first().spawns.deaths.start(id), first+i
+		w.from = cmp.Or(r.first().spawns.cameFrom(id), w.Host)
 		a.Ranks = append(a.Ranks, w)
 	}
 	j.Again, j.Apps = a, o.appsOf(a.Ranks)
@@ -120,7 +122,7 @@ func (s *spawned) haveMet() {
 		e := r.job.titled(procs.Exit{Rank: rank})
 		r.first().spawns.deaths.met(e)
 		host, why := r.hostOf(rank), ""
-		if r.first().outOfSpares(host, w.Host) {
+		if r.first().outOfSpares(host, w.from) {
 			why = "; no spare is free"
 		}
 		r.say("%s has been started again on %s (start %d of --respawn %d)%s", e.Name(), host, w.Start, r.job.Respawn, why)

@@ -28,6 +28,18 @@ func TestHostIsLostAgain(t *testing.T) {
 	}
 }
 
+// So is what is said of all hosts, or of gorun, once a host is there again.
+func TestAllHostsAreLostAgain(t *testing.T) {
+	d := deaths{most: 2}
+	const why = "the 2 other hosts (job-1, job-2) fell silent together"
+	if !d.hostLost(why) || d.hostLost(why) {
+		t.Error("said of another pair of losses")
+	}
+	if d.hostBack("job-2"); !d.hostLost(why) {
+		t.Error("the loss is no news")
+	}
+}
+
 // Of what a keeper hears, what makes no sense ends it.
 func TestWhatAKeeperHears(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -30,6 +30,7 @@ type roster struct {
 type holder struct {
 	job   int // the number of its job
 	host  string
+	from  string // the host of the rank's process before; "": it was not known
 	ended bool
 }
 
@@ -208,7 +209,7 @@ func (r *run) settle(takes []rankID, number int) (hosts []place.Host, at []int, 
 	for i, rank := range takes {
 		host := chosen[i]
 		if rank != noRank {
-			l.holders[rank] = &holder{job: number, host: host}
+			l.holders[rank] = &holder{job: number, host: host, from: was[i]}
 		}
 		k := slices.IndexFunc(hosts, func(h place.Host) bool { return h.Name == host })
 		if k < 0 {
@@ -271,8 +272,18 @@ func (l *roster) bind(spare, lost string) {
 	l.standsFor[spare] = lost
 }
 
-// outOfSpares reports whether a rank has started on a host since no spare was free. was is its first host. r is the
-// first run.
+// cameFrom is the host of the process that a rank had before the last one that was settled.
+func (l *roster) cameFrom(id rankID) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.holders[id]; h != nil {
+		return h.from
+	}
+	return ""
+}
+
+// outOfSpares reports whether a rank has started on a host since no spare was free. was is where it was before. r is
+// the first run.
 func (r *run) outOfSpares(host, was string) bool {
 	spares := r.plan.Layout.Spares
 	isSpare := slices.ContainsFunc(spares, func(h place.Host) bool { return h.Name == host })

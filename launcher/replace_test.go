@@ -142,6 +142,46 @@ func TestOutOfSpares(t *testing.T) {
 	}
 }
 
+// A rank that has moved before, since no spare was free then, and starts on the host where it was, needs no spare.
+func TestMovedRankNeedsNoSpare(t *testing.T) {
+	r := onHosts(t, "a:1,b:1,c:1", "s")
+	move := func(number int, dead int, want string) string {
+		t.Helper()
+		if got := r.settled(t, number, dead); got != want {
+			t.Fatalf("rank %d starts on %s, want %s", dead, got, want)
+		}
+		return r.spawns.cameFrom(rankID{0, dead})
+	}
+	r.spawns.lose("b")
+	r.rankGone(1)
+	if from := move(1, 1, "s"); from != "b" {
+		t.Errorf("rank 1 comes from %q", from)
+	}
+	r.spawns.lose("c")
+	r.rankGone(2)
+	for i, host := range []string{"c", "a"} { // to a, as no spare is free; then on a again
+		from := move(2+i, 2, "a")
+		if from != host || r.outOfSpares("a", from) != (i == 0) {
+			t.Errorf("rank 2 comes from %q, out of spares: %v", from, r.outOfSpares("a", from))
+		}
+		r.spawns.dismiss(startsAgain(2+i, rankID{0, 2}))
+	}
+}
+
+// What a start may take counts from the request on, and half of it is left for the processes.
+func TestPatienceOfAStart(t *testing.T) {
+	for waited, want := range map[time.Duration]time.Duration{0: 60, 20: 40, 50: 30, 100: 30} {
+		s := &spawned{want: pmi.Spawn{Ranks: 1, Limit: time.Minute, Meet: true}, asked: time.Now().Add(-waited * time.Second)}
+		s.joins = s.want.Joins()
+		if got := s.patience().Round(time.Second); got != want*time.Second {
+			t.Errorf("after %ds: %v, want %ds", waited, got, want)
+		}
+		if s.joins--; s.patience() != time.Minute {
+			t.Errorf("to meet, after %ds: %v", waited, s.patience())
+		}
+	}
+}
+
 // A host that is lost later takes its new ranks along, and the ranks of one host stay together in several calls.
 func TestPlacesOfReplacedAgain(t *testing.T) {
 	r := onHosts(t, "a:2,b:2,c:1", "s,u")

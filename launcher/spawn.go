@@ -46,6 +46,7 @@ type spawned struct {
 	begun  bool // run is there, and takes orders; of the supervisor of outer
 
 	want   pmi.Spawn
+	asked  time.Time   // when the request came; never changes
 	answer func(error) // to the rank that has asked
 	joins  int         // how many barriers of the start are to come; 0: the rank that has asked has its last answer
 	failed bool        // to start: nothing is said of its ranks
@@ -65,13 +66,14 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 		told(err)
 		return
 	}
+	asked := time.Now()
 	r.awaitHosts(takes, q.Limit)
 	r.post(func() {
 		if r.policy.phase != working || r.leaving || r.ranks[rank].ended { // which would use up starts of --respawn
 			told(errEnds)
 			return
 		}
-		s := &spawned{outer: r, rank: rank, want: q, answer: told, joins: q.Joins()}
+		s := &spawned{outer: r, rank: rank, want: q, asked: asked, answer: told, joins: q.Joins()}
 		j, err := s.prepare(takes)
 		if err != nil {
 			r.sayRefused(takes, err)
@@ -311,11 +313,20 @@ func (s *spawned) limit() {
 		}
 	}
 	if at := s.joins; at > 0 && s.want.Limit > 0 {
-		s.late = time.AfterFunc(s.want.Limit, func() { s.run.post(func() { s.run.do(s.isLate(at)) }) })
+		s.late = time.AfterFunc(s.patience(), func() { s.run.post(func() { s.run.do(s.isLate(at)) }) })
 	}
 	if at := s.joins; at > 0 && (s.want.Limit == 0 || s.want.Limit > slowStart) {
 		s.slow = time.AfterFunc(slowStart, func() { s.run.post(func() { s.isSlow(at) }) })
 	}
+}
+
+// patience is the time for the next barrier of the start. The first one begins with the request, of which awaitHosts may
+// have used up a part; half of the time is left for the start.
+func (s *spawned) patience() time.Duration {
+	if s.joins < s.want.Joins() {
+		return s.want.Limit
+	}
+	return max(s.want.Limit-time.Since(s.asked), s.want.Limit/2)
 }
 
 // slowStart is after what time the user hears that processes have not come to a barrier of the start. Tests set it.
