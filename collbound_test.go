@@ -12,10 +12,7 @@ import (
 // heldBoards are the boards that a rank has of its device, one for each communicator with a board.
 type heldBoards struct{ boards, bytes, most int }
 
-func (h *heldBoards) hold(b *transport.Board, err error) {
-	if err != nil {
-		return
-	}
+func (h *heldBoards) hold(b *transport.Board) {
 	n, unmap := len(b.Data)+len(b.Lines)*(8+len(transport.Line{}.Bytes)), b.Close
 	h.boards++
 	h.bytes += n
@@ -29,22 +26,7 @@ func (h *heldBoards) hold(b *transport.Board, err error) {
 
 // holding counts in held, by rank, what is made and joined.
 func holding(held []heldBoards) Option {
-	return onTop(func(rank int, d transport.Device) transport.Device {
-		by, h := *d.Facts().Boards, &held[rank]
-		d.Facts().Boards = &transport.Boards{
-			Make: func(members []int32, lines, bytes int) (*transport.Board, []byte, error) {
-				b, ticket, err := by.Make(members, lines, bytes)
-				h.hold(b, err)
-				return b, ticket, err
-			},
-			Join: func(members []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
-				b, err := by.Join(members, lines, bytes, ticket)
-				h.hold(b, err)
-				return b, err
-			},
-		}
-		return d
-	})
+	return withBoards(func(rank int, b *transport.Board) { held[rank].hold(b) })
 }
 
 // tellingSum is an Allreduce whose result tells in which order the ranks' contributions were combined.

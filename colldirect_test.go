@@ -13,7 +13,6 @@ import (
 	"github.com/gorun-mpi/mpi/internal/coll"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/transport"
-	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
 // reading has ranks read each other's buffers.
@@ -459,55 +458,40 @@ func TestDirectInPlaceAtOne(t *testing.T) {
 func TestRefusedAfterThisCall(t *testing.T) {
 	var slow atomic.Bool // rank 2 is to wait before its next look at whether the board has failed
 	looks, disagreed := make(chan struct{}), make(chan struct{})
-	late := func(b *transport.Board) {
+	agreeNoMore := sync.OnceFunc(func() { close(disagreed) })
+	late := withBoards(func(rank int, b *transport.Board) {
 		failed := b.Failed
 		b.Failed = func() (int, []byte) {
-			if slow.CompareAndSwap(true, false) {
+			if rank == 2 && slow.CompareAndSwap(true, false) {
 				close(looks)
 				<-disagreed
 			}
 			return failed()
 		}
-	}
-	boards := withDevices(func(rank int, d transport.Device) transport.Device {
-		if is := d.Facts().Boards; rank == 2 {
-			d.Facts().Boards = &transport.Boards{
-				Make: is.Make,
-				Join: func(m []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
-					b, err := is.Join(m, lines, bytes, ticket)
-					if err == nil {
-						late(b)
-					}
-					return b, err
-				},
-			}
-		}
-		return faulty.Wrap(d, 1, faulty.Plan{})
 	})
-	overLoop(t, boards)(3, func(w *Comm) {
+	overLoop(t, late)(3, func(w *Comm) {
 		meetOnBoard(w)
 		c := ok(w.Dup())
 		meetOnBoard(c)
 		in := make([]int, 3)
 		switch w.Rank() {
-		case 2:
-			slow.Store(true)
-			must(Barrier(c))
 		case 1:
-			<-looks
-			must(Barrier(c))
 			in = nil
-		default:
+			fallthrough
+		case 0:
+			defer agreeNoMore() // also if this rank complains
 			<-looks
-			must(Barrier(c))
+		default:
+			slow.Store(true)
 		}
+		must(Barrier(c))
 		err := Alltoall(c, in, make([]int, 3))
 		if err == nil {
 			err = Barrier(c)
 		}
 		is(err, ErrBuffer)
 		if w.Rank() == 0 {
-			close(disagreed)
+			agreeNoMore()
 		}
 		must(Barrier(w))
 	}, reading)
@@ -518,28 +502,14 @@ func TestDirectNotEverywhere(t *testing.T) {
 	refuse := errors.New("no memory of others is read")
 	for bad := range 3 {
 		for _, none := range []bool{true, false} {
-			lame := func(b *transport.Board, ticket []byte, err error) (*transport.Board, []byte, error) {
-				if err == nil && none {
+			lending := withBoards(func(rank int, b *transport.Board) {
+				switch {
+				case rank != bad:
+				case none:
 					b.Lending = nil
-				} else if err == nil {
+				default:
 					b.Lending.Try = func() error { return refuse }
 				}
-				return b, ticket, err
-			}
-			lending := withDevices(func(rank int, d transport.Device) transport.Device {
-				if is := d.Facts().Boards; rank == bad {
-					d.Facts().Boards = &transport.Boards{
-						Make: func(m []int32, lines, bytes int) (*transport.Board, []byte, error) {
-							return lame(is.Make(m, lines, bytes))
-						},
-						Join: func(m []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
-							b, err := is.Join(m, lines, bytes, ticket)
-							b, _, err = lame(b, nil, err)
-							return b, err
-						},
-					}
-				}
-				return faulty.Wrap(d, 1, faulty.Plan{})
 			})
 			overLoop(t, lending)(3, func(w *Comm) {
 				meetOnBoard(w)

@@ -156,6 +156,30 @@ func over(t *testing.T, opts ...Option) runner {
 	}
 }
 
+// withBoards changes each board that a rank makes or joins.
+func withBoards(change func(rank int, b *transport.Board)) Option {
+	return onTop(func(rank int, d transport.Device) transport.Device {
+		is := *d.Facts().Boards
+		d.Facts().Boards = &transport.Boards{
+			Make: func(m []int32, lines, bytes int) (*transport.Board, []byte, error) {
+				b, ticket, err := is.Make(m, lines, bytes)
+				if err == nil {
+					change(rank, b)
+				}
+				return b, ticket, err
+			},
+			Join: func(m []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
+				b, err := is.Join(m, lines, bytes, ticket)
+				if err == nil {
+					change(rank, b)
+				}
+				return b, err
+			},
+		}
+		return d
+	})
+}
+
 // loopBeneath and overLoop are for tests of what is so over loop, whatever Beneath is: of links and what is counted of
 // them, of memory that ranks have in common, of engines whose end the others see (UCX sees that of processes), of
 // numbers of communicators that are used again.

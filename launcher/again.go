@@ -34,7 +34,6 @@ type AgainRank struct {
 	// Host is where it was first, as one of so many ranks there.
 	Host             string
 	Local, LocalSize int
-	from             string // the host of its last process
 }
 
 // check refuses what gorun does not send.
@@ -105,7 +104,6 @@ func (r *run) startAgain(j *Job, takes []rankID, first int) {
 	for i, id := range takes {
 		w := o.placeOf(id.rank)
 		w.Times, w.Start = r.first().spawns.deaths.start(id), first+i
-		w.from = cmp.Or(r.first().spawns.cameFrom(id), w.Host)
 		a.Ranks = append(a.Ranks, w)
 	}
 	j.Again, j.Apps = a, o.appsOf(a.Ranks)
@@ -121,8 +119,8 @@ func (s *spawned) haveMet() {
 	for rank, w := range r.job.Again.Ranks {
 		e := r.job.titled(procs.Exit{Rank: rank})
 		r.first().spawns.deaths.met(e)
-		host, why := r.hostOf(rank), ""
-		if r.first().outOfSpares(host, w.from) {
+		host, was, why := r.hostOf(rank), r.first().spawns.meets(idOf(e)), ""
+		if r.first().outOfSpares(host, was) {
 			why = "; no spare is free"
 		}
 		r.say("%s has been started again on %s (start %d of --respawn %d)%s", e.Name(), host, w.Start, r.job.Respawn, why)

@@ -353,10 +353,9 @@ func (p *pods) close() {
 }
 
 // awaitHosts waits until Replace may choose hosts: until the ends of the dead ranks are known, and for a time until the
-// lost pods of theirs have come again. That time is --host-timeout, but half of GORUN_TIMEOUT at the rank that asks is
-// over at most: the other half is for the start.
+// lost pods of theirs have come again. That time is --host-timeout, but at most half of GORUN_TIMEOUT at the rank that
+// asks: the other half is for the start.
 func (r *run) awaitHosts(takes []rankID, limit time.Duration) {
-	asked := time.Now()
 	r.awaitEnds(takes, limit)
 	first := r.first()
 	if others := first.job.Agents.Others; others == nil || others.pods == nil || len(takes) == 0 {
@@ -364,7 +363,7 @@ func (r *run) awaitHosts(takes []rankID, limit time.Duration) {
 	}
 	most := first.job.Agents.Patience
 	if limit > 0 {
-		most = max(min(most, limit/2-time.Since(asked).Round(time.Second)), 0)
+		most = min(most, limit/2)
 	}
 	late := time.NewTimer(most)
 	defer late.Stop()

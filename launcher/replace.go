@@ -30,7 +30,7 @@ type roster struct {
 type holder struct {
 	job   int // the number of its job
 	host  string
-	from  string // the host of the rank's process before; "": it was not known
+	met   string // where the last process of the rank was that has met the others
 	ended bool
 }
 
@@ -72,7 +72,8 @@ func (r *run) enroll() {
 		l.holders = map[rankID]*holder{}
 	}
 	for rank, host := range layout.Order.Ranks(r.plan.World) {
-		l.holders[r.job.idOf(rank)] = &holder{job: r.job.Spawn, host: layout.Hosts[host].Name}
+		at := layout.Hosts[host].Name
+		l.holders[r.job.idOf(rank)] = &holder{job: r.job.Spawn, host: at, met: at}
 	}
 }
 
@@ -209,7 +210,11 @@ func (r *run) settle(takes []rankID, number int) (hosts []place.Host, at []int, 
 	for i, rank := range takes {
 		host := chosen[i]
 		if rank != noRank {
-			l.holders[rank] = &holder{job: number, host: host, from: was[i]}
+			h := &holder{job: number, host: host}
+			if before := l.holders[rank]; before != nil {
+				h.met = before.met
+			}
+			l.holders[rank] = h
 		}
 		k := slices.IndexFunc(hosts, func(h place.Host) bool { return h.Name == host })
 		if k < 0 {
@@ -272,14 +277,14 @@ func (l *roster) bind(spare, lost string) {
 	l.standsFor[spare] = lost
 }
 
-// cameFrom is the host of the process that a rank had before the last one that was settled.
-func (l *roster) cameFrom(id rankID) string {
+// meets notes that the process of a rank has met the others. It returns the host of the last one before that has.
+func (l *roster) meets(id rankID) (was string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := l.holders[id]; h != nil {
-		return h.from
+		was, h.met = h.met, h.host
 	}
-	return ""
+	return was
 }
 
 // outOfSpares reports whether a rank has started on a host since no spare was free. was is where it was before. r is

@@ -145,26 +145,29 @@ func TestOutOfSpares(t *testing.T) {
 // A rank that has moved before, since no spare was free then, and starts on the host where it was, needs no spare.
 func TestMovedRankNeedsNoSpare(t *testing.T) {
 	r := onHosts(t, "a:1,b:1,c:1", "s")
-	move := func(number int, dead int, want string) string {
+	settle := func(number, dead int, want string) {
 		t.Helper()
 		if got := r.settled(t, number, dead); got != want {
 			t.Fatalf("rank %d starts on %s, want %s", dead, got, want)
 		}
-		return r.spawns.cameFrom(rankID{0, dead})
 	}
 	r.spawns.lose("b")
 	r.rankGone(1)
-	if from := move(1, 1, "s"); from != "b" {
-		t.Errorf("rank 1 comes from %q", from)
+	settle(1, 1, "s")
+	if was := r.spawns.meets(rankID{0, 1}); was != "b" {
+		t.Errorf("rank 1 was on %q", was)
 	}
 	r.spawns.lose("c")
 	r.rankGone(2)
+	settle(2, 2, "a") // a start that fails
+	r.spawns.dismiss(startsAgain(2, rankID{0, 2}))
 	for i, host := range []string{"c", "a"} { // to a, as no spare is free; then on a again
-		from := move(2+i, 2, "a")
-		if from != host || r.outOfSpares("a", from) != (i == 0) {
-			t.Errorf("rank 2 comes from %q, out of spares: %v", from, r.outOfSpares("a", from))
+		settle(3+i, 2, "a")
+		was := r.spawns.meets(rankID{0, 2})
+		if was != host || r.outOfSpares("a", was) != (i == 0) {
+			t.Errorf("rank 2 was on %q, out of spares: %v", was, r.outOfSpares("a", was))
 		}
-		r.spawns.dismiss(startsAgain(2+i, rankID{0, 2}))
+		r.spawns.dismiss(startsAgain(3+i, rankID{0, 2}))
 	}
 }
 

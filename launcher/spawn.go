@@ -320,8 +320,8 @@ func (s *spawned) limit() {
 	}
 }
 
-// patience is the time for the next barrier of the start. The first one begins with the request, of which awaitHosts may
-// have used up a part; half of the time is left for the start.
+// patience is the time for the next barrier of the start. For the first one it begins with the request: awaitHosts may
+// have used some of it, and half of it is left to the processes at least.
 func (s *spawned) patience() time.Duration {
 	if s.joins < s.want.Joins() {
 		return s.want.Limit

@@ -2,12 +2,26 @@
 
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gorun-mpi/mpi"
+)
 
 func init() {
 	// Small buffers: opening an endpoint writes to thousands of them.
 	taggedWays["ofi"] = []string{"GORUN_TRANSPORTS=ofi", "GORUN_OFI_PROVIDER=tcp;ofi_rxm",
 		"FI_OFI_RXM_BUFFER_SIZE=2048"}
+	// The send to the rank that dies may have ended over sockets, and the next call tells.
+	w := ways["receiver before it receives"]
+	send := w.survive
+	w.survive = func(c *mpi.Comm) error {
+		if err := send(c); err != nil {
+			return err
+		}
+		return mpi.Ssend(c, []byte{1}, 1, tagData)
+	}
+	ways["receiver before it receives, then Ssend"] = w
 	taggedWays["ofi sockets"] = []string{"GORUN_TRANSPORTS=ofi", "GORUN_OFI_PROVIDER=sockets"}
 }
 

@@ -166,15 +166,15 @@ func (m *Member) Spawn(p *Port, command string, args []string, dir string) error
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(m.ctx, q.Limit*3/2+answerIn, errors.New("the launcher does not answer"))
+	ctx, cancel := context.WithTimeoutCause(m.ctx, 2*q.Limit+answerIn, errors.New("the launcher does not answer"))
 	defer cancel()
 	var err error
 	p.met, err = m.client.(spawner).Spawn(ctx, q)
 	return err
 }
 
-// answerIn is how long the launcher may take for its answer beyond the time that the processes have, which is up to one
-// and a half of what they are given: the launcher may wait before for hosts and the ends of ranks.
+// answerIn is how long the launcher may take for its answer beyond twice the time of the start: in one of these it may
+// wait for the ends of ranks, in half of one for a host, and half of one is left to the processes at least.
 const answerIn = 30 * time.Second
 
 // Invited returns the port at which this rank meets its parents; nil: none have spawned it.

@@ -57,7 +57,8 @@ type Spawn struct {
 	Args    []string // without the command
 	Dir     string   // to run in; "": the launcher's
 	Keys    []Pair   // in the new job's key-value space from the beginning
-	// Limit is how long the processes may take to join their job, and as long to meet; 0: gorun waits for them for ever.
+	// Limit is how long the processes may take to join their job, from the request on, and as long to meet; 0: gorun
+	// waits for them for ever.
 	Limit time.Duration
 	Meet  bool // the ranks are of this library: they meet those that ask, and enter a second barrier
 	// Dead are the ranks whose places the processes take, in their order, as numbered in the world of the rank that
