@@ -409,6 +409,7 @@ static void memory_without_access(void)
 	ANSWERS(cuMemUnmap(p, 2 * M), INVALID_VALUE);
 	OK(cuMemRelease(h));
 	OK(cuMemcpyHtoD(p, &a, 4)); /* the mapping holds it */
+	OK(cuCtxSynchronize()); /* a staged copy may run later, and unmapping does not wait for it */
 	OK(cuMemUnmap(p, 4 * M));
 	ANSWERS(cuMemRelease(h), INVALID_VALUE);
 	ANSWERS(cuMemcpyHtoD(p, &a, 4), INVALID_VALUE);
