@@ -3,7 +3,6 @@ package launcher
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
@@ -43,11 +42,10 @@ func askAgain(t *testing.T, ranks ...int) pmi.Spawn {
 // jobFor is the job that rank 0 has asked for.
 func jobFor(t *testing.T, r *run, q pmi.Spawn) *Job {
 	t.Helper()
-	r.spawns.count = new(atomic.Int32)
 	takes, err := r.placesOf(q)
 	var j *Job
 	if err == nil {
-		j, err = (&spawned{outer: r, want: q}).prepare(takes)
+		j, err = (&spawned{outer: r, want: q}).prepare(r, 0, takes)
 	}
 	if err != nil {
 		t.Fatal(err)

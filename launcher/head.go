@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
@@ -20,7 +19,6 @@ func (j *Job) runFleet(plan *Plan) int {
 		return CodeCannotStart
 	}
 	r := j.newRun(plan)
-	r.spawns.count = new(atomic.Int32)
 	r.enroll()
 	r.streams = stdio.New(j.Stdout, j.Stderr)
 	o := pmi.Options{Survive: j.Recover, Spawn: r.spawn}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -86,22 +87,26 @@ func (r *run) rankGone(rank int) {
 		l.notify()
 	}
 	l.mu.Unlock()
-	r.spawns.rankEnded(rank)
+	if gone := r.ranks[rank].gone; gone != nil {
+		close(gone)
+	}
 }
 
-// dismiss notes the end of a spawned job. Where its ranks have taken places, these may be taken again.
+// dismiss notes the end of a spawned job. The places of its ranks may be taken again while a rank of their world lives.
 func (l *roster) dismiss(j *Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for rank := range j.Size() {
-		at := j.idOf(rank)
-		switch h := l.holders[at]; {
-		case h == nil || h.job != j.Spawn:
-		case j.Again == nil:
-			delete(l.holders, at)
-		default:
+		if h := l.holders[j.idOf(rank)]; h != nil && h.job == j.Spawn {
 			h.ended = true
 		}
+	}
+	world, lives := j.idOf(0).spawn, false
+	for at, h := range l.holders {
+		lives = lives || at.spawn == world && !h.ended
+	}
+	if world != 0 && !lives {
+		maps.DeleteFunc(l.holders, func(at rankID, _ *holder) bool { return at.spawn == world })
 	}
 	l.notify()
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -272,7 +271,7 @@ func TestPlacesHostile(t *testing.T) {
 		return &run{job: &Job{Spawn: s.number}, spawned: s, plan: &Plan{World: world}}
 	}
 	child := of(&spawned{outer: r, number: 5}, 3)
-	in := of(&spawned{outer: child, number: 6, origin: child}, 1)
+	in := of(&spawned{outer: r, number: 6, origin: child}, 1)
 	for _, c := range []struct {
 		r    *run
 		dead int
@@ -327,13 +326,12 @@ func TestStartsOfUnknownRanksCount(t *testing.T) {
 	start := func(q pmi.Spawn) error {
 		takes, err := r.placesOf(q)
 		if err == nil {
-			_, err = (&spawned{outer: r, want: q}).prepare(takes)
+			_, err = (&spawned{outer: r, want: q}).prepare(r, 0, takes)
 		}
 		return err
 	}
 	unknown := askAgain(t, 0, 0)
 	unknown.Dead = nil
-	r.spawns.count = new(atomic.Int32)
 	if err := start(unknown); err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +372,7 @@ func TestReplaceSaysWhyNot(t *testing.T) {
 		"": {respawn: 0, dead: []int{3}}, // the line about its death says so
 	} {
 		r := onHosts(t, "a:2,b:2", "")
-		r.job.Respawn, r.spawns.deaths.most, r.spawns.count = c.respawn, c.respawn, new(atomic.Int32)
+		r.job.Respawn, r.spawns.deaths.most = c.respawn, c.respawn
 		said := heard(r)
 		for _, host := range strings.Fields(c.lost) {
 			r.spawns.lose(host)
@@ -388,7 +386,8 @@ func TestReplaceSaysWhyNot(t *testing.T) {
 		}
 		var err error
 		go r.spawn(0, q, func(e error) { err = e })
-		(<-r.posts)()
+		(<-r.posts)() // the run of the rank that asks
+		(<-r.posts)() // the first run
 		if got := said(); got != want || err == nil {
 			t.Errorf("%q, want %q; the error: %v", got, want, err)
 		}
@@ -412,7 +411,7 @@ func TestDeadRankUsesUpNoStart(t *testing.T) {
 func TestReplaceSaysThatPlanFails(t *testing.T) {
 	r := runOf(t, &Job{Options: Options{Recover: true, Respawn: 2},
 		Apps: []App{{Ranks: 3, Path: "/bin/true", Name: "true"}}}, cpusOf(4))
-	r.job.Apps[0].Dir, r.spawns.count = "/nowhere", new(atomic.Int32)
+	r.job.Apps[0].Dir = "/nowhere"
 	for want, q := range map[string]pmi.Spawn{
 		"gorun: rank 2 was not started again (start 1 of --respawn 2): --wdir /nowhere: no such file or " +
 			"directory\n": askAgain(t, 2),
@@ -426,7 +425,7 @@ func TestReplaceSaysThatPlanFails(t *testing.T) {
 		takes, err := r.placesOf(q)
 		var j *Job
 		if err == nil {
-			j, err = s.prepare(takes)
+			j, err = s.prepare(r, 0, takes)
 		}
 		if err != nil {
 			t.Fatal(err)

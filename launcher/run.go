@@ -35,7 +35,7 @@ var (
 // otherwise. It has one of four roles: of a job on this host alone it supervises the ranks themselves; of a job on
 // several hosts it is the head, which has a fleet of agents; as an agent it supervises the ranks of its host, and
 // perhaps a fleet of others, and reports what the policy of the head decides upon; and of a spawned job it supervises
-// the ranks, and reports to the run of the rank that has spawned them.
+// the ranks, and reports to the first run.
 //
 // The supervisor never waits for anything but the next event: a signal comes through, whatever the ranks, the readers
 // of their output and the file system do. What may take long has a goroutine of its own: starting ranks, hearing out
@@ -52,7 +52,7 @@ type run struct {
 	fleet   *fleet   // nil: there are no agents below
 	parent  *parent  // of an agent
 	spawned *spawned // of a spawned job
-	spawns  spawns   // the jobs that the ranks have had started
+	spawns  spawns   // of the first run: the jobs that ranks have had started
 
 	starting  int            // who still starts ranks: this host, and the fleet
 	alive     int            // ranks that have been started and have not ended
@@ -154,6 +154,8 @@ type rankState struct {
 	served chan struct{} // closed when the server has read all that the rank said; made before the rank exists
 	judged chan struct{} // closed when the policy has been told of its end; made before its streams
 
+	gone chan struct{} // closed when the rank has ended, or does not start; nil: it has asked for no job
+
 	started, ended bool
 }
 
@@ -209,7 +211,6 @@ func (j *Job) runPlan(plan *Plan, b backend) int {
 	for i := range plan.Specs {
 		apps[i] = plan.Specs[i].App
 	}
-	r.spawns.count = new(atomic.Int32)
 	o := pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover, Spawn: r.spawn}
 	return r.supervise(b, o, func() {})
 }

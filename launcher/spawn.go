@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,25 +22,28 @@ import (
 // A rank may have gorun start a job of other ranks (pmi.Spawn). That is a run of its own, with a
 // supervisor of its own, in this process. As long as it starts, it is judged by itself: a rank that does not come to
 // Init is an error of the rank that has asked, and of no other. From then on its ranks are ranks of the whole job: the
-// run at the top judges their ends, and all runs obey the signals of that.
+// first run judges their ends, and all runs obey the signals of that.
 //
-// Supervisors do not wait for a run further up: what a spawned job has to tell goes through a goroutine (tell).
+// All spawned jobs are of the first run, also those that a spawned rank asks for: a run whose ranks have ended is over,
+// whatever they have had started. The supervisor of the first run may wait for one of another run, and never the other
+// way round: what a spawned job has to tell goes through a goroutine (tell).
 
-// spawns are the jobs that the ranks of a run have had started. They belong to its supervisor.
+// spawns are the jobs that the ranks of a job have had started. They are in its first run, and belong to the supervisor
+// of that.
 type spawns struct {
-	all    []*spawned    // from the request on until they are over
-	phase  phase         // that they have been told of
-	count  *atomic.Int32 // numbers the spawned jobs of all runs of this process; nil: nothing can be spawned here
-	deaths deaths        // in the first one
-	roster               // likewise
+	all    []*spawned // from the request on until they are over
+	phase  phase      // that they have been told of
+	number int        // of the last one
+	deaths deaths
+	roster
 }
 
-// spawned is a job that a rank of outer has had started. What is not said to be otherwise belongs to its supervisor.
+// spawned is a job that a rank has had started. What is not said to be otherwise belongs to its supervisor.
 type spawned struct {
-	outer  *run
-	origin *run // in which the ranks were first that start again; nil: no rank does; never changes
-	number int  // from 1 on; never changes
-	rank   int  // of outer, which has asked; never changes
+	outer  *run            // the first run; never changes
+	origin *run            // in which the ranks were first that start again; nil: no rank does; never changes
+	number int             // from 1 on; never changes
+	gone   <-chan struct{} // is closed when the rank that has asked has ended
 	run    *run
 	begun  bool // run is there, and takes orders; of the supervisor of outer
 
@@ -50,7 +52,7 @@ type spawned struct {
 	answer func(error) // to the rank that has asked
 	joins  int         // how many barriers of the start are to come; 0: the rank that has asked has its last answer
 	failed bool        // to start: nothing is said of its ranks
-	ending bool        // the run further up has said that the job ends
+	ending bool        // the first run has said that the job ends
 	late   *time.Timer // when the ranks should have come to the next of them; nil: there is no such time
 	slow   *time.Timer // when it is said that they have not; nil: it is not
 	told   chan struct{}
@@ -66,36 +68,51 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 		told(err)
 		return
 	}
-	asked := time.Now()
+	asked, first := time.Now(), r.first()
 	r.awaitHosts(takes, q.Limit)
 	r.post(func() {
-		if r.policy.phase != working || r.leaving || r.ranks[rank].ended { // which would use up starts of --respawn
+		st := r.ranks[rank]
+		if r.policy.phase != working || r.leaving || st.ended { // which would use up starts of --respawn
 			told(errEnds)
 			return
 		}
-		s := &spawned{outer: r, rank: rank, want: q, asked: asked, answer: told, joins: q.Joins()}
-		j, err := s.prepare(takes)
-		if err != nil {
-			r.sayRefused(takes, err)
-			told(err)
-			return
+		if st.gone == nil {
+			st.gone = make(chan struct{})
 		}
-		r.spawns.all = append(r.spawns.all, s)
-		go s.live(j)
+		s := &spawned{outer: first, gone: st.gone, want: q, asked: asked, answer: told, joins: q.Joins()}
+		go first.post(func() { s.enter(r, rank, takes) })
 	})
 }
 
-// prepare makes the job that a rank has asked for. takes is of placesOf.
-func (s *spawned) prepare(takes []rankID) (*Job, error) {
-	r, first := s.outer, 0
+// enter begins the life of a job that a rank of r has asked for. The supervisor of the first run calls it.
+func (s *spawned) enter(r *run, rank int, takes []rankID) {
+	first := s.outer
+	if first.policy.phase != working || first.leaving {
+		s.answer(errEnds)
+		return
+	}
+	j, err := s.prepare(r, rank, takes)
+	if err != nil {
+		r.sayRefused(takes, err)
+		s.answer(err)
+		return
+	}
+	first.spawns.all = append(first.spawns.all, s)
+	go s.live(j)
+}
+
+// prepare makes the job that a rank of r has asked for. takes is of placesOf.
+func (s *spawned) prepare(r *run, rank int, takes []rankID) (*Job, error) {
+	l, first := &s.outer.spawns, 0
 	if len(takes) > 0 {
 		var err error
-		if first, err = r.first().spawns.deaths.take(len(takes)); err != nil {
+		if first, err = l.deaths.take(len(takes)); err != nil {
 			return nil, err
 		}
 	}
-	s.number = int(r.spawns.count.Add(1))
-	j, err := r.spawnedJob(s, takes)
+	l.number++
+	s.number = l.number
+	j, err := r.spawnedJob(s, rank, takes)
 	if err == nil && len(takes) > 0 && takes[0] != noRank {
 		s.origin = r.origin()
 		r.startAgain(j, takes, first)
@@ -108,14 +125,14 @@ func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
 	told(fmt.Errorf("%w: its agents are pods, which start more ranks with --respawn N only", pmi.ErrNoSpawn))
 }
 
-// spawnedJob is what a rank has asked for. It has the settings of the program of that rank.
-func (r *run) spawnedJob(s *spawned, takes []rankID) (*Job, error) {
-	q, number := s.want, s.number
-	spec := slices.IndexFunc(r.plan.Specs, func(spec procs.Spec) bool { return spec.Rank == s.rank })
+// spawnedJob is what a rank of r has asked for. It has the settings of the program of that rank.
+func (r *run) spawnedJob(s *spawned, rank int, takes []rankID) (*Job, error) {
+	q, number, first := s.want, s.number, s.outer.plan
+	spec := slices.IndexFunc(r.plan.Specs, func(spec procs.Spec) bool { return spec.Rank == rank })
 	own := r.job.Apps[r.plan.Specs[spec].App]
-	hosts, before := []place.Host{{Name: r.plan.Host}}, len(r.plan.Specs)
-	if r.first().plan.Remote {
-		hosts, before = r.hostsLeft(), (r.plan.World+len(r.plan.Layout.Hosts)-1)/len(r.plan.Layout.Hosts)
+	hosts, before := []place.Host{{Name: first.Host}}, len(first.Specs)
+	if first.Remote {
+		hosts, before = r.hostsLeft(), (first.World+len(first.Layout.Hosts)-1)/len(first.Layout.Hosts)
 	}
 	var at []int
 	if len(takes) > 0 {
@@ -130,10 +147,10 @@ func (r *run) spawnedJob(s *spawned, takes []rankID) (*Job, error) {
 		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
 	}
 	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts, at: at,
-		step:   r.first().plan.Slurm,
+		step:   first.Slurm,
 		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Cleaner: r.job.Cleaner, Announced: true,
 		Spawn:  number,
-		Before: r.job.Before + before + r.spawns.ranks()/len(hosts)}
+		Before: before + s.outer.spawns.ranks()/len(hosts)}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
 	folder := folderOf(number)
@@ -157,8 +174,8 @@ func folderOf(number int) string { return "spawn." + strconv.Itoa(number) }
 func (s *spawned) live(j *Job) {
 	code := s.supervise(j)
 	s.reply(errEnds) // if nothing else was said
-	s.top().spawns.dismiss(j)
-	s.tell(s.outer, func(r *run) {
+	s.outer.spawns.dismiss(j)
+	s.tell(func(r *run) {
 		r.spawns.all = slices.DeleteFunc(r.spawns.all, func(other *spawned) bool { return other == s })
 		r.policy.code = cmp.Or(r.policy.code, code)
 	})
@@ -177,8 +194,8 @@ func (s *spawned) supervise(j *Job) int {
 		return 0
 	}
 	r := j.newRun(plan)
-	r.spawned, r.spawns.count = s, s.outer.spawns.count
-	r.policy.deaths = &r.first().spawns.deaths
+	r.spawned = s
+	r.policy.deaths = &s.outer.spawns.deaths
 	if j.Again == nil {
 		r.enroll()
 	}
@@ -195,26 +212,52 @@ func (s *spawned) supervise(j *Job) int {
 		return r.policy.code
 	}
 	o.Mapping = plan.Layout.Order.Mapping()
-	outer, _ := s.outer.backend.(*procs.Local)
-	r.supervise(procs.NewSpawned(outer, s.want.Ranks, j.Cleaner), o, func() {})
+	first, _ := s.outer.backend.(*procs.Local)
+	r.supervise(procs.NewSpawned(first, s.want.Ranks, j.Cleaner), o, func() {})
 	return r.policy.code
 }
 
-// begin has the run further up send its orders from now on. It reports whether the job is not about to end, and the
-// rank that has asked is there.
+// begin has the first run send its orders from now on. It reports whether the job is not about to end, and the rank
+// that has asked is there.
 func (s *spawned) begin() bool {
 	begun := make(chan bool, 1)
 	s.outer.post(func() {
 		s.ending = s.outer.policy.phase != working
-		s.begun = !s.ending && !s.outer.ranks[s.rank].ended
+		s.begun = !s.ending && !s.askerGone()
 		begun <- s.begun
 	})
 	select {
 	case ok := <-begun:
+		if ok {
+			go s.heedAsker()
+		}
 		return ok
 	case <-s.outer.over:
 		s.ending = true
 		return false
+	}
+}
+
+// askerGone reports whether the rank that has asked has ended.
+func (s *spawned) askerGone() bool {
+	select {
+	case <-s.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// heedAsker gives up what is not started when the rank that has asked has ended, where the job goes on without it.
+func (s *spawned) heedAsker() {
+	select {
+	case <-s.gone:
+		s.run.post(func() {
+			if s.joins > 0 {
+				s.run.do(s.fail(errEnds))
+			}
+		})
+	case <-s.run.over:
 	}
 }
 
@@ -251,45 +294,23 @@ func (l *spawns) send(o order) {
 	}
 }
 
-// rankEnded gives up what a rank has had started and was not answered yet, where the job goes on without the rank.
-func (l *spawns) rankEnded(rank int) {
-	for s := range l.begun() {
-		if s.rank == rank {
-			s.run.post(func() {
-				if s.joins > 0 {
-					s.run.do(s.fail(errEnds))
-				}
-			})
-		}
-	}
-}
-
 // first is the run of the first job.
 func (r *run) first() *run {
 	if r.spawned != nil {
-		return r.spawned.top()
+		return r.spawned.outer
 	}
 	return r
 }
 
-// top is the run of the first job.
-func (s *spawned) top() *run {
-	r := s.outer
-	for r.spawned != nil {
-		r = r.spawned.outer
-	}
-	return r
-}
-
-// tell has the supervisor of r, which is further up, call f, after all that was told before. It does not wait.
-func (s *spawned) tell(r *run, f func(r *run)) {
+// tell has the supervisor of the first run call f, after all that it was told before. It does not wait.
+func (s *spawned) tell(f func(first *run)) {
 	before, told := s.told, make(chan struct{})
 	s.told = told
 	go func() {
 		if before != nil {
 			<-before
 		}
-		r.post(func() { f(r) })
+		s.outer.post(func() { f(s.outer) })
 		close(told)
 	}()
 }
@@ -405,7 +426,7 @@ func (s *spawned) exited(now time.Time, e rankEnd) action {
 	case s.run.job.Recover:
 		return s.run.policy.exited(now, e)
 	}
-	s.tell(s.top(), func(r *run) { r.do(r.policy.exited(time.Now(), e)) })
+	s.tell(func(r *run) { r.do(r.policy.exited(time.Now(), e)) })
 	return action{}
 }
 
@@ -418,7 +439,7 @@ func (s *spawned) aborted(_ time.Time, a abortCall) action {
 		return s.fail(errors.New(cmp.Or(oneLine(a.message), fmt.Sprintf("it called Abort with code %d", a.code)) +
 			" (" + a.by.Name() + ", before all had " + s.start() + ")"))
 	}
-	s.tell(s.top(), func(r *run) { r.do(r.policy.aborted(time.Now(), a)) })
+	s.tell(func(r *run) { r.do(r.policy.aborted(time.Now(), a)) })
 	return action{}
 }
 
@@ -429,7 +450,7 @@ func (s *spawned) cannotStart(err error, code int) action {
 	case s.joins > 0:
 		return s.fail(err)
 	}
-	s.tell(s.top(), func(r *run) { r.cannotStart(err, code) })
+	s.tell(func(r *run) { r.cannotStart(err, code) })
 	return action{}
 }
 
@@ -442,7 +463,7 @@ func (s *spawned) hostLost(now time.Time, err error) action {
 	case s.run.job.Recover:
 		return s.run.policy.hostLost(now, err)
 	}
-	s.tell(s.top(), func(r *run) { r.do(r.policy.hostLost(time.Now(), err)) })
+	s.tell(func(r *run) { r.do(r.policy.hostLost(time.Now(), err)) })
 	return action{}
 }
 
@@ -453,6 +474,6 @@ func (s *spawned) agentStopped(_ time.Time, err error, code int) action {
 	case s.joins > 0:
 		return s.fail(err)
 	}
-	s.tell(s.top(), func(r *run) { r.do(r.policy.agentStopped(time.Now(), err, code)) })
+	s.tell(func(r *run) { r.do(r.policy.agentStopped(time.Now(), err, code)) })
 	return action{}
 }

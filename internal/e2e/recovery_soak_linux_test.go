@@ -51,12 +51,7 @@ func dieOneByOne(_ context.Context, w *mpi.Comm) error {
 		return err
 	}
 	n, rnd := w.Size(), rand.New(rand.NewPCG(seed, 5))
-	for other := range n { // a link to each: one that is being made when its rank dies ends by its own timeout
-		if _, err := mpi.Sendrecv(w, []byte{1}, other, tagGo, make([]byte, 1), other, tagGo); err != nil {
-			return err
-		}
-	}
-	if err := mpi.Barrier(w); err != nil {
+	if err := linkAll(w); err != nil { // a link that is being made when its rank dies ends by its own timeout
 		return err
 	}
 	for i, rank := range rnd.Perm(n)[leastLeft:] {
@@ -81,6 +76,16 @@ func dieOneByOne(_ context.Context, w *mpi.Comm) error {
 	return o.last()
 }
 
+// linkAll has all ranks of c make a link to each other.
+func linkAll(c *mpi.Comm) error {
+	for other := range c.Size() {
+		if _, err := mpi.Sendrecv(c, []byte{1}, other, tagGo, make([]byte, 1), other, tagGo); err != nil {
+			return err
+		}
+	}
+	return mpi.Barrier(c)
+}
+
 // replaceEach is a job of which a rank dies every so often, and is replaced. os.Args: until when, in Unix milliseconds.
 // What a rank has at the end it compares with what it had when so many had been replaced. The last rank does not die.
 func replaceEach(_ context.Context, w *mpi.Comm) error {
@@ -89,16 +94,16 @@ func replaceEach(_ context.Context, w *mpi.Comm) error {
 	if w.Rank() == w.Size()-1 {
 		fmt.Printf("the last rank is process %d\n", os.Getpid())
 	}
-	for replaced, calm, last := 0, 0, w.Size(); ; {
-		o.mayEnd = calm >= warmUp && time.Now().After(until)
+	for replaced, last := 0, w.Size(); ; {
+		o.mayEnd = o.calm >= warmUp && time.Now().After(until)
 		agreed, err := o.goOn()
 		if err != nil {
 			return fmt.Errorf("turn %d: %w", o.turn, err)
 		}
-		if calm++; !agreed {
-			replaced, calm = replaced+1, 0
+		if o.calm++; !agreed {
+			replaced, o.calm = replaced+1, 0
 		}
-		if calm == warmUp && replaced >= last && o.first.bytes == 0 {
+		if o.calm == warmUp && replaced >= last && o.first.bytes == 0 {
 			o.first = take()
 		}
 		if o.turn++; o.ended {
@@ -113,6 +118,7 @@ type outliver struct {
 	replaces bool   // it calls Replace, and not Shrink
 	knows    bool   // what follows, which a rank in the place of a dead one is told in its first turn
 	turn     int    // the same at all ranks
+	calm     int    // turns that have gone well since a rank was replaced, likewise
 	history  uint64 // what has been agreed, in all turns
 	first    footprint
 	mayEnd   bool // as this rank says
@@ -211,6 +217,9 @@ func (o *outliver) work() error {
 	if most[0] != o.history || ^most[1] != o.history || most[2] != uint64(o.turn) {
 		return fmt.Errorf("the ranks have agreed on different things: %#x here, from %#x to %#x", o.history, ^most[1],
 			most[0])
+	}
+	if o.replaces && o.calm == warmUp-1 { // before ranks look at what they have
+		return linkAll(o.c)
 	}
 	return []func() error{o.ring, o.duplicate, o.window, o.gather}[o.turn%4]()
 }

@@ -262,7 +262,10 @@ func replaceInTurns(w *mpi.Comm) error {
 				}
 			}
 			fmt.Printf("rank %d has seen the end of %s\n", place, c.Name())
-			return mpi.Barrier(c)
+			if place == 0 {
+				err = fewLaunchers(len(victims))
+			}
+			return errors.Join(err, mpi.Barrier(c))
 		}
 		if err := fall(c, victims[done%len(victims):][:1]); err != nil {
 			return err
@@ -273,6 +276,25 @@ func replaceInTurns(w *mpi.Comm) error {
 		}
 		c = d
 	}
+}
+
+// fewLaunchers waits until gorun has processes of its own for the first job and for so many starts of a rank, and for no
+// start whose rank has died: a cleaner for each, or where agents start the ranks, on two hosts, an agent with a cleaner.
+func fewLaunchers(starts int) error {
+	parent, _ := proc.Lookup(os.Getppid())
+	launchers := func() (n int) {
+		return len(proc.List(func(p proc.Info) bool { return p.Exe() == parent.Exe() }))
+	}
+	most := 1 + 1 + starts
+	if slices.Contains(parent.Args(), "__agent") {
+		most = 1 + 2*(2+starts)
+	}
+	for limit := time.Now().Add(20 * time.Second); launchers() > most; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(limit) {
+			return fmt.Errorf("gorun has %d processes of its own, want at most %d", launchers(), most)
+		}
+	}
+	return nil
 }
 
 // Ranks die one after the other: always the same, rank 0, and each in turn, so that no rank of the first ones is left.

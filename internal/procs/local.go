@@ -1,7 +1,6 @@
 package procs
 
 import (
-	"cmp"
 	"maps"
 	"os"
 	"os/signal"
@@ -81,12 +80,12 @@ func NewLocal(size int, alone bool, argv []string) *Local {
 	return l
 }
 
-// NewSpawned returns the Local of one more job of this process, which a rank of outer has spawned: outer reaps and
-// kills no process of it. The spawned job ends first. outer is nil where agents have started the other ranks.
-func NewSpawned(outer *Local, size int, argv []string) *Local {
+// NewSpawned returns the Local of one more job of this process: first, of the first job, reaps and kills no process of
+// it. The spawned job ends first. first is nil where agents have started the other ranks.
+func NewSpawned(first *Local, size int, argv []string) *Local {
 	l := NewLocal(size, false, argv)
-	if l.late = true; outer != nil {
-		l.host, l.first = outer.host, cmp.Or(outer.first, outer)
+	if l.late = true; first != nil {
+		l.host, l.first = first.host, first
 	}
 	return l
 }

@@ -453,8 +453,8 @@ func TestSpawnedJob(t *testing.T) {
 	startShells(t, first, "sleep 1000")
 	for range 20 {
 		b := NewSpawned(first, 2, []string{"/bin/sleep", "1000"})
-		deep := NewSpawned(b, 1, nil)
-		startShells(t, deep, "exit 5")
+		other := NewSpawned(first, 1, nil)
+		startShells(t, other, "exit 5")
 		startShells(t, b, "true & true & exit 3", "true & kill -9 $$") // the orphans are the first job's
 		var got []int
 		for range 2 {
@@ -468,10 +468,10 @@ func TestSpawnedJob(t *testing.T) {
 		if slices.Sort(got); !slices.Equal(got, []int{3, 137}) {
 			t.Fatalf("the ranks have ended with %v", got)
 		}
-		if e := <-deep.Exits(); e.Status() != 5 {
+		if e := <-other.Exits(); e.Status() != 5 {
 			t.Fatalf("%v", e)
 		}
-		deep.Close()
+		other.Close()
 		b.Close()
 	}
 	first.mu.Lock()
