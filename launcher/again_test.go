@@ -60,10 +60,12 @@ func TestAgainIsAsBefore(t *testing.T) {
 			return strings.HasPrefix(kv, name+"=")
 		})
 	}
-	for _, cpus := range []int{2, 16} { // ranks that outnumber CPUs have GOMAXPROCS, and the others are bound
+	// Ranks that outnumber CPUs have GOMAXPROCS, and are lazy if they are many, and the others are bound.
+	for _, c := range []struct{ cpus, more int }{{2, 0}, {2, 5}, {16, 0}} {
+		cpus := c.cpus
 		j := &Job{Environ: []string{"A=1", "GORUN_CPUPROFILE=/p"}, Apps: []App{
 			{Ranks: 1, Path: "/bin/true", Name: "master", Args: []string{"-m"}},
-			{Ranks: 3, Path: "/bin/false", Name: "worker", Dir: "/", Env: []string{"A=2"}},
+			{Ranks: 3 + c.more, Path: "/bin/false", Name: "worker", Dir: "/", Env: []string{"A=2"}},
 		}}
 		j.Recover, j.Respawn, j.OutputDir = true, 5, "/od"
 		r := runOf(t, j, cpusOf(cpus))
@@ -82,7 +84,7 @@ func TestAgainIsAsBefore(t *testing.T) {
 					return env
 				}
 				if was.Path != is.Path || !slices.Equal(was.Argv, is.Argv) || was.Dir != is.Dir ||
-					!slices.Equal(was.CPUs, is.CPUs) || !slices.Equal(rid(was.Env), rid(is.Env)) {
+					!slices.Equal(was.CPUs, is.CPUs) || is.Lazy != (c.more > 0) || is.Lazy != was.Lazy || !slices.Equal(rid(was.Env), rid(is.Env)) {
 					t.Errorf("%d CPUs, rank %d of %v: was\n%+v\nis\n%+v", cpus, rank, ranks, was, is)
 				}
 				e := k.titled(procs.Exit{Rank: i})

@@ -160,7 +160,7 @@ func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 		if !before {
 			h = d.of(i)
 		}
-		s.CPUs = h.cpus
+		s.CPUs, s.Lazy = h.cpus, h.lazy
 		at := procs.Position{Rank: s.Rank, Size: p.World, LocalRank: h.local, LocalSize: h.of}
 		s.Env = procs.RankEnv(j.Environ, app.Env, at, h.usable, h.share)
 	}
@@ -172,14 +172,20 @@ type division struct {
 	host      cpuset.Host
 	n, usable int
 	over      bool    // they outnumber the usable CPUs, with those that were there before
+	lazy      bool    // by more than lazyRanks times
 	sets      [][]int // of CPUs that they are bound to; nil: they are not bound
 	free      bool    // the user wants no rank bound
 }
 
+// lazyRanks is how many ranks each CPU has where ranks need not wake in time. Measured on 2 CPUs: with 4 ranks each it
+// gains nothing, with 8 Revoke takes a third of the time. See docs/decisions/waiting.md.
+const lazyRanks = 4
+
 // divide divides a host between n ranks. Others were there before.
 func divide(host cpuset.Host, mode bind.Mode, q place.Request, before, n int) division {
-	d := division{host: host, n: n, usable: max(1, host.Usable()-before), over: before+n > max(1, host.Usable()),
-		free: mode == bind.None}
+	cpus := max(1, host.Usable())
+	d := division{host: host, n: n, usable: max(1, host.Usable()-before), over: before+n > cpus,
+		lazy: before+n > lazyRanks*cpus, free: mode == bind.None}
 	if procs.CanBind && before == 0 {
 		d.sets = bind.Assign(mode, q, host, n)
 	}
@@ -191,6 +197,7 @@ type hostSettings struct {
 	local, of     int   // it is this one of so many ranks
 	cpus          []int // that it is bound to; nil: it is not
 	usable, share int   // CPUs of all ranks, and GOMAXPROCS of this one; 0: Go's own
+	lazy          bool  // of procs.Spec
 }
 
 func (d *division) of(i int) hostSettings {
@@ -200,7 +207,7 @@ func (d *division) of(i int) hostSettings {
 		h.cpus = d.sets[i]
 		h.share = bind.Share(d.host, d.n, len(h.cpus))
 	case d.over && !d.free:
-		h.share = 1 // see docs/decisions/waiting.md
+		h.share, h.lazy = 1, d.lazy // see docs/decisions/waiting.md
 	}
 	return h
 }

@@ -358,6 +358,9 @@ func startProcess(s *Spec) (int, error) {
 		return 0, err
 	}
 	defer restore()
+	if s.Lazy {
+		defer slackenThread()()
+	}
 	attr := &syscall.ProcAttr{
 		Dir:   s.Dir,
 		Env:   s.Env,

@@ -1,6 +1,8 @@
 package procs
 
 import (
+	"fmt"
+	"io"
 	"math/rand"
 	"os"
 	"os/exec"
@@ -33,6 +35,35 @@ func startShells(t *testing.T, b *Local, scripts ...string) (pids []int) {
 		pids = append(pids, pid)
 	}
 	return pids
+}
+
+// Only a lazy rank may wake late, it and what it starts.
+func TestLazy(t *testing.T) {
+	b := NewLocal(2, false, nil)
+	defer b.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, lazy := range []bool{true, false} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.Start(&Spec{Path: "/bin/sh", Argv: []string{"sh", "-c", "cat /proc/self/timerslack_ns"}, Lazy: lazy,
+			Env: os.Environ(), Stdin: null, Stdout: w, Stderr: null, Control: null})
+		w.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		r.Close()
+		if want := fmt.Sprintln(int(lazySlack)); err != nil || string(got) == want != lazy {
+			t.Errorf("lazy %v: %q, %v", lazy, got, err)
+		}
+		<-b.Exits()
+	}
 }
 
 // The ends of ranks are reported with and without a watch for deaths, which so many ranks leave no descriptors for.

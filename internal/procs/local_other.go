@@ -14,6 +14,8 @@ func rankAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true
 
 func bindThread([]int) (restore func(), err error) { return func() {}, nil }
 
+func slackenThread() (restore func()) { return func() {} }
+
 // peek reports whether a child has ended, and how. It cannot leave the child unreaped here.
 func peek(pid int) (e Exit, ended bool) {
 	var status syscall.WaitStatus

@@ -15,6 +15,7 @@ type Spec struct {
 	Env  []string // complete
 	Dir  string   // "": the launcher's
 	CPUs []int    // to be bound to; nil: all that the launcher may use
+	Lazy bool     // its sleeps may be lazySlack longer than it wants; it and all that it starts
 
 	// Descriptors 0 to 3 of the process. The caller owns them and closes them after Start.
 	Stdin, Stdout, Stderr, Control *os.File
