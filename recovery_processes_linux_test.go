@@ -459,6 +459,8 @@ func TestRandomDeathsOfProcesses(t *testing.T) {
 			case os.Getenv("GORUN_TEST_SOAK") != "":
 				programs = 1000
 				from = rand.Uint64() >> 32
+			case testing.Short() && proc.Race: // each process takes a second there, and 12 run without it
+				programs = 4
 			case testing.Short():
 				programs = 12
 			}
