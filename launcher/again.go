@@ -136,11 +136,11 @@ func (s *spawned) sayFailed(j *Job, err error) {
 		err = errors.New("the rank that has asked for it has ended")
 	}
 	if j.Again == nil {
-		s.outer.sayRefused(slices.Repeat([]rankID{noRank}, s.want.Ranks), err)
+		s.first.sayRefused(slices.Repeat([]rankID{noRank}, s.want.Ranks), err)
 		return
 	}
 	for rank, w := range j.Again.Ranks {
-		s.outer.say("%s was not started again (start %d of --respawn %d): %v", j.titled(procs.Exit{Rank: rank}).Name(),
+		s.first.say("%s was not started again (start %d of --respawn %d): %v", j.titled(procs.Exit{Rank: rank}).Name(),
 			w.Start, j.Respawn, err)
 	}
 }

@@ -45,7 +45,7 @@ func jobFor(t *testing.T, r *run, q pmi.Spawn) *Job {
 	takes, err := r.placesOf(q)
 	var j *Job
 	if err == nil {
-		j, err = (&spawned{outer: r, want: q}).prepare(r, 0, takes)
+		j, err = (&spawned{first: r, want: q}).prepare(r, 0, takes)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -214,7 +214,7 @@ func (r *run) rows(got map[int]waits.Account) (rows []row) {
 	return rows
 }
 
-// askAll asks all ranks of this run, and of the jobs that they have had started. then runs on the supervisor.
+// askAll asks all ranks of this run and, if it is the first one, of all spawned jobs. then runs on the supervisor.
 func (r *run) askAll(q question, then func([]row)) {
 	var all []row
 	left := 1
@@ -236,8 +236,8 @@ func (r *run) askAll(q question, then func([]row)) {
 
 // askAll asks the ranks of a spawned job, unless that is over. It waits for them.
 func (s *spawned) askAll(q question) (rows []row) {
-	if q.Dump != "" && s.run.job.Again == nil {
-		q.Dump = filepath.Join(q.Dump, folderOf(s.number))
+	if world := s.run.job.idOf(0).spawn; q.Dump != "" && world != 0 {
+		q.Dump = filepath.Join(q.Dump, folderOf(world))
 	}
 	answer := make(chan []row, 1)
 	s.run.post(func() { s.run.askAll(q, func(rows []row) { answer <- rows }) })

@@ -34,7 +34,7 @@ func TestOneLookAtATime(t *testing.T) {
 		return r
 	}
 	r, again := of(&Job{Options: Options{Respawn: 1, Stall: Stall{Limit: time.Hour}}}), of(&Job{Spawn: 1})
-	r.spawns.all = []*spawned{{outer: r, number: 1, run: again, begun: true}}
+	r.spawns.all = []*spawned{{first: r, number: 1, run: again, begun: true}}
 	r.beginWatch()
 	for look := 1; look < 3; look++ {
 		r.watchTurn()

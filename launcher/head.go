@@ -93,7 +93,7 @@ func (j *Job) headFleet(r *run, me *reach.Self, o pmi.Options) *fleet {
 func (r *run) addFleet(start startMessage, hosts []hostPart, server *pmi.Server, me *reach.Self) *fleet {
 	for _, h := range hosts {
 		for _, rank := range h.Ranks {
-			r.ranks[rank] = &rankState{host: h.Name}
+			r.ranks[rank] = newRankState(h.Name)
 		}
 	}
 	f := newFleet(r, start, hosts, server, me)

@@ -87,9 +87,7 @@ func (r *run) rankGone(rank int) {
 		l.notify()
 	}
 	l.mu.Unlock()
-	if gone := r.ranks[rank].gone; gone != nil {
-		close(gone)
-	}
+	close(r.ranks[rank].gone)
 }
 
 // dismiss notes the end of a spawned job. The places of its ranks may be taken again while a rank of their world lives.

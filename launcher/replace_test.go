@@ -35,7 +35,7 @@ func onHosts(t *testing.T, hosts, spares string) *run {
 	}
 	r := &run{job: j, plan: plan, mailbox: newMailbox(), ranks: map[int]*rankState{}}
 	for rank := range plan.World {
-		r.ranks[rank] = &rankState{}
+		r.ranks[rank] = newRankState("")
 	}
 	r.enroll()
 	return r
@@ -190,6 +190,7 @@ func TestPlacesOfReplacedAgain(t *testing.T) {
 	say := func(number int, want string, dead ...int) {
 		t.Helper()
 		for _, rank := range dead {
+			r.ranks[rank] = newRankState("") // of the process that has the place
 			r.rankGone(rank)
 		}
 		if got := r.settled(t, number, dead...); got != want {
@@ -270,8 +271,8 @@ func TestPlacesHostile(t *testing.T) {
 	of := func(s *spawned, world int) *run {
 		return &run{job: &Job{Spawn: s.number}, spawned: s, plan: &Plan{World: world}}
 	}
-	child := of(&spawned{outer: r, number: 5}, 3)
-	in := of(&spawned{outer: r, number: 6, origin: child}, 1)
+	child := of(&spawned{first: r, number: 5}, 3)
+	in := of(&spawned{first: r, number: 6, origin: child}, 1)
 	for _, c := range []struct {
 		r    *run
 		dead int
@@ -301,10 +302,10 @@ func TestHostIsLostInSpawn(t *testing.T) {
 	heard(r)
 	r.policy = policy{recover: true, deaths: &r.spawns.deaths}
 	var err error
-	s := &spawned{outer: r, number: 1, joins: 2, want: pmi.Spawn{Ranks: 1}, answer: func(e error) { err = e }}
+	s := &spawned{first: r, number: 1, joins: 2, want: pmi.Spawn{Ranks: 1}, answer: func(e error) { err = e }}
 	s.run = (&Job{Options: r.job.Options, Spawn: 1}).newRun(&Plan{World: 1})
 	s.run.spawned, s.run.streams, s.run.log, s.run.policy.deaths = s, r.streams, logger("", nil), &r.spawns.deaths
-	s.run.ranks[0], s.run.alive = &rankState{host: "b", started: true}, 1
+	s.run.ranks[0], s.run.alive = &rankState{host: "b", started: true, gone: make(chan struct{})}, 1
 	s.run.hostLost(errors.New("host b is lost"))
 	s.run.remoteLost(0)
 	if err == nil || err.Error() != "host b is lost" {
@@ -318,6 +319,22 @@ func TestHostIsLostInSpawn(t *testing.T) {
 	}
 }
 
+// A job that is started does not keep what answers the rank that has asked: that has a run, whose job was asked for too.
+func TestLastAnswerIsForgotten(t *testing.T) {
+	for name, last := range map[string]func(s *spawned){
+		"started": func(s *spawned) { s.joined(1); s.joined(0) },
+		"at once": func(s *spawned) { s.joined(0) },
+		"failed":  func(s *spawned) { s.joined(1); s.reply(errEnds) },
+	} {
+		r, answers := onHosts(t, "a:1", ""), 0
+		s := &spawned{first: r, joins: 2, run: r, answer: func(error) { answers++ }, answered: make(chan struct{})}
+		if last(s); s.answer != nil || !isClosed(s.answered) || answers != 2 {
+			t.Errorf("%s: %d answers", name, answers)
+		}
+		s.reply(nil)
+	}
+}
+
 // Ranks that start in places of ranks that are not known count as others do.
 func TestStartsOfUnknownRanksCount(t *testing.T) {
 	r := onHosts(t, "a:2,b:2", "")
@@ -326,7 +343,7 @@ func TestStartsOfUnknownRanksCount(t *testing.T) {
 	start := func(q pmi.Spawn) error {
 		takes, err := r.placesOf(q)
 		if err == nil {
-			_, err = (&spawned{outer: r, want: q}).prepare(r, 0, takes)
+			_, err = (&spawned{first: r, want: q}).prepare(r, 0, takes)
 		}
 		return err
 	}
@@ -386,8 +403,7 @@ func TestReplaceSaysWhyNot(t *testing.T) {
 		}
 		var err error
 		go r.spawn(0, q, func(e error) { err = e })
-		(<-r.posts)() // the run of the rank that asks
-		(<-r.posts)() // the first run
+		(<-r.posts)()
 		if got := said(); got != want || err == nil {
 			t.Errorf("%q, want %q; the error: %v", got, want, err)
 		}
@@ -398,7 +414,7 @@ func TestReplaceSaysWhyNot(t *testing.T) {
 func TestDeadRankUsesUpNoStart(t *testing.T) {
 	r := onHosts(t, "a:2,b:2", "")
 	r.rankGone(3)
-	r.ranks[0].ended = true
+	r.rankGone(0)
 	var err error
 	go r.spawn(0, askAgain(t, 3), func(e error) { err = e })
 	(<-r.posts)()
@@ -421,7 +437,7 @@ func TestReplaceSaysThatPlanFails(t *testing.T) {
 	} {
 		said := heard(r)
 		var answer error
-		s := &spawned{outer: r, want: q, joins: 2, answer: func(err error) { answer = err }}
+		s := &spawned{first: r, want: q, joins: 2, answer: func(err error) { answer = err }}
 		takes, err := r.placesOf(q)
 		var j *Job
 		if err == nil {
@@ -443,7 +459,7 @@ func TestSlowReplaceIsNamed(t *testing.T) {
 	r := runOf(t, &Job{Apps: []App{{Ranks: 2, Path: "/bin/true", Name: "true"}}}, cpusOf(4))
 	said := heard(r)
 	for _, q := range []pmi.Spawn{{Ranks: 1, Keys: askAgain(t, 0).Keys, Meet: true}, {Ranks: 1, Meet: true}} {
-		s := &spawned{outer: r, want: q, joins: 1, run: r}
+		s := &spawned{first: r, want: q, joins: 1, run: r}
 		s.isSlow(1)
 	}
 	want := "gorun: Replace waits: for 10s not all of the 1 process of true have met the ranks that called Replace\n" +
@@ -465,7 +481,7 @@ func TestHostBelowAgentIsLost(t *testing.T) {
 	r.policy = policy{recover: true, deaths: &r.spawns.deaths}
 	r.ranks = map[int]*rankState{}
 	for rank, host := range []string{"a", "b", "b"} {
-		r.ranks[rank] = &rankState{host: host, started: true}
+		r.ranks[rank] = &rankState{host: host, started: true, gone: make(chan struct{})}
 	}
 	r.alive = len(r.ranks)
 	c := &child{fleet: &fleet{run: r, start: startMessage{Options: r.job.Options}}, ranks: []int{0, 1, 2}}

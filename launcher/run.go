@@ -146,7 +146,8 @@ func (m mailbox) call(f func()) {
 
 // rankState is what is known of one rank.
 type rankState struct {
-	host string // "": this one
+	host string        // "": this one
+	gone chan struct{} // closed when the rank has ended, or does not start
 
 	// startRanks sets these.
 	pid    int           // before started is sent, and before the control socket is served
@@ -154,10 +155,10 @@ type rankState struct {
 	served chan struct{} // closed when the server has read all that the rank said; made before the rank exists
 	judged chan struct{} // closed when the policy has been told of its end; made before its streams
 
-	gone chan struct{} // closed when the rank has ended, or does not start; nil: it has asked for no job
-
 	started, ended bool
 }
+
+func newRankState(host string) *rankState { return &rankState{host: host, gone: make(chan struct{})} }
 
 type controlConn interface {
 	CloseRead() error
@@ -184,7 +185,7 @@ func (j *Job) newRun(plan *Plan) *run {
 		starts: make(chan started, len(plan.Specs)+1), mailbox: newMailbox(), timer: time.NewTimer(time.Hour),
 	}
 	for i := range plan.Specs {
-		r.ranks[plan.Specs[i].Rank] = &rankState{}
+		r.ranks[plan.Specs[i].Rank] = newRankState("")
 	}
 	if j.PrintExits {
 		r.endings = make(endings, plan.World)

@@ -25,8 +25,8 @@ import (
 // first run judges their ends, and all runs obey the signals of that.
 //
 // All spawned jobs are of the first run, also those that a spawned rank asks for: a run whose ranks have ended is over,
-// whatever they have had started. The supervisor of the first run may wait for one of another run, and never the other
-// way round: what a spawned job has to tell goes through a goroutine (tell).
+// whatever they have had started. The supervisor of the first run may wait for one of a run that has begun, and never the
+// other way round: what a spawned job has to tell goes through a goroutine (tell).
 
 // spawns are the jobs that the ranks of a job have had started. They are in its first run, and belong to the supervisor
 // of that.
@@ -40,22 +40,23 @@ type spawns struct {
 
 // spawned is a job that a rank has had started. What is not said to be otherwise belongs to its supervisor.
 type spawned struct {
-	outer  *run            // the first run; never changes
+	first  *run            // never changes
 	origin *run            // in which the ranks were first that start again; nil: no rank does; never changes
 	number int             // from 1 on; never changes
 	gone   <-chan struct{} // is closed when the rank that has asked has ended
 	run    *run
-	begun  bool // run is there, and takes orders; of the supervisor of outer
+	begun  bool // run is there, and takes orders; of the supervisor of the first run
 
-	want   pmi.Spawn
-	asked  time.Time   // when the request came; never changes
-	answer func(error) // to the rank that has asked
-	joins  int         // how many barriers of the start are to come; 0: the rank that has asked has its last answer
-	failed bool        // to start: nothing is said of its ranks
-	ending bool        // the first run has said that the job ends
-	late   *time.Timer // when the ranks should have come to the next of them; nil: there is no such time
-	slow   *time.Timer // when it is said that they have not; nil: it is not
-	told   chan struct{}
+	want     pmi.Spawn
+	asked    time.Time     // when the request came; never changes
+	answer   func(error)   // to the rank that has asked; nil: it has had the last one
+	answered chan struct{} // closed then; nil: the run has not begun
+	joins    int           // how many barriers of the start are to come; 0: the rank that has asked has its last answer
+	failed   bool          // to start: nothing is said of its ranks
+	ending   bool          // the first run has said that the job ends
+	late     *time.Timer   // when the ranks should have come to the next of them; nil: there is no such time
+	slow     *time.Timer   // when it is said that they have not; nil: it is not
+	told     chan struct{}
 }
 
 // errEnds is the error of a spawn in a job that ends.
@@ -68,26 +69,15 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 		told(err)
 		return
 	}
-	asked, first := time.Now(), r.first()
+	first := r.first()
+	s := &spawned{first: first, gone: r.ranks[rank].gone, want: q, asked: time.Now(), answer: told, joins: q.Joins()}
 	r.awaitHosts(takes, q.Limit)
-	r.post(func() {
-		st := r.ranks[rank]
-		if r.policy.phase != working || r.leaving || st.ended { // which would use up starts of --respawn
-			told(errEnds)
-			return
-		}
-		if st.gone == nil {
-			st.gone = make(chan struct{})
-		}
-		s := &spawned{outer: first, gone: st.gone, want: q, asked: asked, answer: told, joins: q.Joins()}
-		go first.post(func() { s.enter(r, rank, takes) })
-	})
+	first.post(func() { s.enter(r, rank, takes) })
 }
 
 // enter begins the life of a job that a rank of r has asked for. The supervisor of the first run calls it.
 func (s *spawned) enter(r *run, rank int, takes []rankID) {
-	first := s.outer
-	if first.policy.phase != working || first.leaving {
+	if s.first.policy.phase != working || s.first.leaving || isClosed(s.gone) { // which would use up starts of --respawn
 		s.answer(errEnds)
 		return
 	}
@@ -97,16 +87,16 @@ func (s *spawned) enter(r *run, rank int, takes []rankID) {
 		s.answer(err)
 		return
 	}
-	first.spawns.all = append(first.spawns.all, s)
+	s.first.spawns.all = append(s.first.spawns.all, s)
 	go s.live(j)
 }
 
 // prepare makes the job that a rank of r has asked for. takes is of placesOf.
 func (s *spawned) prepare(r *run, rank int, takes []rankID) (*Job, error) {
-	l, first := &s.outer.spawns, 0
+	l, start := &s.first.spawns, 0
 	if len(takes) > 0 {
 		var err error
-		if first, err = l.deaths.take(len(takes)); err != nil {
+		if start, err = l.deaths.take(len(takes)); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +105,7 @@ func (s *spawned) prepare(r *run, rank int, takes []rankID) (*Job, error) {
 	j, err := r.spawnedJob(s, rank, takes)
 	if err == nil && len(takes) > 0 && takes[0] != noRank {
 		s.origin = r.origin()
-		r.startAgain(j, takes, first)
+		r.startAgain(j, takes, start)
 	}
 	return j, err
 }
@@ -127,12 +117,16 @@ func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
 
 // spawnedJob is what a rank of r has asked for. It has the settings of the program of that rank.
 func (r *run) spawnedJob(s *spawned, rank int, takes []rankID) (*Job, error) {
-	q, number, first := s.want, s.number, s.outer.plan
+	q, number, first := s.want, s.number, s.first.plan
 	spec := slices.IndexFunc(r.plan.Specs, func(spec procs.Spec) bool { return spec.Rank == rank })
 	own := r.job.Apps[r.plan.Specs[spec].App]
 	hosts, before := []place.Host{{Name: first.Host}}, len(first.Specs)
 	if first.Remote {
 		hosts, before = r.hostsLeft(), (first.World+len(first.Layout.Hosts)-1)/len(first.Layout.Hosts)
+	}
+	over := len(hosts) // so many hosts have the ranks that were spawned before
+	if len(takes) > 0 && first.Remote {
+		over = len(first.Layout.Hosts)
 	}
 	var at []int
 	if len(takes) > 0 {
@@ -150,16 +144,19 @@ func (r *run) spawnedJob(s *spawned, rank int, takes []rankID) (*Job, error) {
 		step:   first.Slurm,
 		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Cleaner: r.job.Cleaner, Announced: true,
 		Spawn:  number,
-		Before: before + s.outer.spawns.ranks()/len(hosts)}
+		Before: before + s.first.spawns.ranks()/over}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
 	folder := folderOf(number)
 	if j.OutputDir != "" {
-		j.OutputDir = filepath.Join(j.OutputDir, folder)
+		j.OutputDir = filepath.Join(s.first.job.OutputDir, folder)
 	}
 	env := &j.Apps[0].Env
 	for _, name := range []string{"GORUN_REPORT", "GORUN_CPUPROFILE"} {
 		if dir := cmp.Or((&Job{Environ: own.Env}).variable(name), j.variable(name)); dir != "" {
+			if world := r.origin().job.Spawn; world != 0 { // the rank that asks has a folder of its own
+				dir = strings.TrimSuffix(dir, string(filepath.Separator)+folderOf(world))
+			}
 			*env = slices.DeleteFunc(*env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 			*env = append(*env, name+"="+filepath.Join(dir, folder))
 		}
@@ -174,7 +171,7 @@ func folderOf(number int) string { return "spawn." + strconv.Itoa(number) }
 func (s *spawned) live(j *Job) {
 	code := s.supervise(j)
 	s.reply(errEnds) // if nothing else was said
-	s.outer.spawns.dismiss(j)
+	s.first.spawns.dismiss(j)
 	s.tell(func(r *run) {
 		r.spawns.all = slices.DeleteFunc(r.spawns.all, func(other *spawned) bool { return other == s })
 		r.policy.code = cmp.Or(r.policy.code, code)
@@ -195,7 +192,7 @@ func (s *spawned) supervise(j *Job) int {
 	}
 	r := j.newRun(plan)
 	r.spawned = s
-	r.policy.deaths = &s.outer.spawns.deaths
+	r.policy.deaths = &s.first.spawns.deaths
 	if j.Again == nil {
 		r.enroll()
 	}
@@ -203,7 +200,7 @@ func (s *spawned) supervise(j *Job) int {
 		s.sayFailed(j, errEnds)
 		return 0
 	}
-	r.streams = stdio.NewTo(s.outer.streams.Stdout, s.outer.streams.Stderr)
+	r.streams = stdio.NewTo(s.first.streams.Stdout, s.first.streams.Stderr)
 	o := pmi.Options{Survive: j.Recover, Keys: s.want.Keys, Spawn: r.spawn, Joins: s.joins,
 		Fenced: func(left int) { r.post(func() { s.joined(left) }) }}
 	s.limit()
@@ -212,38 +209,29 @@ func (s *spawned) supervise(j *Job) int {
 		return r.policy.code
 	}
 	o.Mapping = plan.Layout.Order.Mapping()
-	first, _ := s.outer.backend.(*procs.Local)
-	r.supervise(procs.NewSpawned(first, s.want.Ranks, j.Cleaner), o, func() {})
+	local, _ := s.first.backend.(*procs.Local)
+	r.supervise(procs.NewSpawned(local, s.want.Ranks, j.Cleaner), o, func() {})
 	return r.policy.code
 }
 
 // begin has the first run send its orders from now on. It reports whether the job is not about to end, and the rank
-// that has asked is there.
+// that has asked is there. It waits for the first run, which does not know of this one before.
 func (s *spawned) begin() bool {
 	begun := make(chan bool, 1)
-	s.outer.post(func() {
-		s.ending = s.outer.policy.phase != working
-		s.begun = !s.ending && !s.askerGone()
+	s.first.post(func() {
+		s.ending = s.first.policy.phase != working
+		s.begun = !s.ending && !isClosed(s.gone)
 		begun <- s.begun
 	})
 	select {
 	case ok := <-begun:
 		if ok {
+			s.answered = make(chan struct{})
 			go s.heedAsker()
 		}
 		return ok
-	case <-s.outer.over:
+	case <-s.first.over:
 		s.ending = true
-		return false
-	}
-}
-
-// askerGone reports whether the rank that has asked has ended.
-func (s *spawned) askerGone() bool {
-	select {
-	case <-s.gone:
-		return true
-	default:
 		return false
 	}
 }
@@ -257,7 +245,16 @@ func (s *spawned) heedAsker() {
 				s.run.do(s.fail(errEnds))
 			}
 		})
-	case <-s.run.over:
+	case <-s.answered:
+	}
+}
+
+// lastAnswer is called when the rank that has asked has had its last answer. What answers it keeps its run, which may
+// be over by now, and would so keep the one before that.
+func (s *spawned) lastAnswer() {
+	s.answer = nil
+	if s.answered != nil {
+		close(s.answered)
 	}
 }
 
@@ -297,7 +294,7 @@ func (l *spawns) send(o order) {
 // first is the run of the first job.
 func (r *run) first() *run {
 	if r.spawned != nil {
-		return r.spawned.outer
+		return r.spawned.first
 	}
 	return r
 }
@@ -310,7 +307,7 @@ func (s *spawned) tell(f func(first *run)) {
 		if before != nil {
 			<-before
 		}
-		s.outer.post(func() { f(s.outer) })
+		s.first.post(func() { f(s.first) })
 		close(told)
 	}()
 }
@@ -320,8 +317,11 @@ func (s *spawned) joined(left int) {
 	if s.joins > 0 && left == 0 {
 		s.haveMet() // before the ranks hear of it, and say more
 	}
-	for ; s.joins > left; s.joins-- { // one may be told of after the next
+	for s.joins > left { // one may be told of after the next
 		s.answer(nil)
+		if s.joins--; s.joins == 0 {
+			s.lastAnswer()
+		}
 	}
 	s.limit()
 }
@@ -374,6 +374,7 @@ func (s *spawned) reply(err error) {
 	s.joins = 0
 	s.limit()
 	s.answer(err)
+	s.lastAnswer()
 }
 
 // call is what the ranks that ask for the job have called.

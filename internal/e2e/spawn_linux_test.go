@@ -310,10 +310,21 @@ func generations(w *mpi.Comm) error {
 	return talk(inter, 10)
 }
 
+// Ranks that were spawned spawn others. Each job has its folder in --output-dir and in that of reports.
 func TestSpawnedRanksSpawn(t *testing.T) {
 	t.Parallel()
-	run(t, spec{n: 1, role: "spawn", args: []string{"generations", "3"}}, 0).counts(map[string]int{
-		`^the last generation$`: 1})
+	out, report := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "report")
+	run(t, spec{n: 1, role: "spawn", args: []string{"generations", "3"}, env: []string{"GORUN_REPORT=" + report},
+		flags: []string{"--output-dir", out}}, 0)
+	for _, job := range []string{"", "spawn.1", "spawn.2", "spawn.3"} {
+		text, err := os.ReadFile(filepath.Join(out, job, "rank.0.out"))
+		if last := string(text) == "the last generation\n"; err != nil || last != (job == "spawn.3") {
+			t.Errorf("rank 0 of %s has written %q, %v", job, text, err)
+		}
+		if _, err := os.Stat(filepath.Join(report, job, "report.json")); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // finalizeInVain: Finalize fails, since an operation is under way. Then a rank leaves the world of a Spawn as if it had

@@ -46,13 +46,13 @@ func TestLazy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	for _, lazy := range []bool{true, false} {
+	for rank, lazy := range []bool{true, false} {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.Start(&Spec{Path: "/bin/sh", Argv: []string{"sh", "-c", "cat /proc/self/timerslack_ns"}, Lazy: lazy,
-			Env: os.Environ(), Stdin: null, Stdout: w, Stderr: null, Control: null})
+		_, err = b.Start(&Spec{Rank: rank, Path: "/bin/sh", Argv: []string{"sh", "-c", "cat /proc/self/timerslack_ns"},
+			Lazy: lazy, Env: os.Environ(), Stdin: null, Stdout: w, Stderr: null, Control: null})
 		w.Close()
 		if err != nil {
 			t.Fatal(err)
