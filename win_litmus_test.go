@@ -552,6 +552,7 @@ func (p *litmusPlay[T]) body(w *Comm) {
 			}
 		}
 		must(win.Sync())
+		ok2(Iprobe(w, 0, 0)) // the race detector sees that requests of other ranks are handled later
 		p.meet.wait()
 		if me == 0 {
 			p.events = map[[2]int][]*litmusEvent[T]{}
@@ -560,7 +561,7 @@ func (p *litmusPlay[T]) body(w *Comm) {
 		p.run(win, phase, me)
 		p.meet.wait() // not a call of the library, which might complete something
 		must(win.Sync())
-		ok2(Iprobe(w, 0, 0)) // the race detector sees that requests of other ranks have been handled
+		ok2(Iprobe(w, 0, 0)) // and here that they have been handled
 		for word := range p.words[me] {
 			p.after[me][word] = win.Local()[word*p.gap]
 		}
