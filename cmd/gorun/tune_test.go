@@ -34,10 +34,13 @@ func noFiles(t *testing.T, dir string) {
 	}
 }
 
+// briefTune is long enough for a measurement on a machine that is busy with other tests: with 1s there may be none.
+const briefTune = "5s"
+
 // gorun tune writes a file that gorun info names and ranks get, whichever algorithms have won.
 func TestTune(t *testing.T) {
 	t.Parallel()
-	j, dir := tuneJob(t, "--time", "1s", "-n", "2")
+	j, dir := tuneJob(t, "--time", briefTune, "-n", "2")
 	j.cmd.Env = append(j.cmd.Env, "GORUN_TUNED=/nowhere") // a file that the result may replace
 	j.start().wait(0).says("gorun tune: measuring 2 ranks on ")
 	path := filepath.Join(dir, "gorun", "tuned.json")
@@ -86,7 +89,7 @@ func TestTune(t *testing.T) {
 // --dry-run writes nothing, and --json prints one value.
 func TestTuneDryRun(t *testing.T) {
 	t.Parallel()
-	j, dir := tuneJob(t, "--time", "1s", "-n", "2", "--dry-run", "--json")
+	j, dir := tuneJob(t, "--time", briefTune, "-n", "2", "--dry-run", "--json")
 	j.start().wait(0)
 	var r tuneResult
 	d := json.NewDecoder(strings.NewReader(j.out.String()))
@@ -101,7 +104,7 @@ func TestTuneDryRun(t *testing.T) {
 // Lines of other numbers of ranks stay in the file, which says of which machine it is.
 func TestTuneAdds(t *testing.T) {
 	t.Parallel()
-	j, dir := tuneJob(t, "--time", "1s", "-n", "2")
+	j, dir := tuneJob(t, "--time", briefTune, "-n", "2")
 	path := filepath.Join(dir, "gorun", "tuned.json")
 	old := tuned.File{Version: tuned.Version, EagerMax: 4096, Host: tuned.Host{Ranks: 64, Transport: "shm"},
 		Collectives: []collectives.Line{{Operation: "reduce", LeastBytes: 1, Bytes: 2, LeastRanks: 33, Ranks: 64,
@@ -129,7 +132,7 @@ func TestTuneReplaces(t *testing.T) {
 			"machine: 5000 CPUs, here ",
 		"{\n}": ", which cannot be read: version: it is missing",
 	} {
-		j, dir := tuneJob(t, "--time", "1s", "-n", "2")
+		j, dir := tuneJob(t, "--time", briefTune, "-n", "2")
 		path := filepath.Join(dir, "x.json")
 		j.cmd.Args = append(j.cmd.Args, "-o", path)
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
@@ -145,7 +148,7 @@ func TestTuneReplaces(t *testing.T) {
 // Ranks that outnumber CPUs are reported once, by gorun tune and not by each of its jobs.
 func TestTuneCrowded(t *testing.T) {
 	t.Parallel()
-	j, _ := tuneJob(t, "--time", "1s", "-n", fmt.Sprint(cpuset.Read().Usable()+1), "--dry-run")
+	j, _ := tuneJob(t, "--time", briefTune, "-n", fmt.Sprint(cpuset.Read().Usable()+1), "--dry-run")
 	j.start().wait(0)
 	if n := strings.Count(j.err.String(), "outnumber"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, j.err.String())
