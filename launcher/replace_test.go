@@ -319,7 +319,7 @@ func TestHostIsLostInSpawn(t *testing.T) {
 	}
 }
 
-// A job that is started does not keep what answers the rank that has asked: that has a run, whose job was asked for too.
+// A job that is started does not keep what answers the rank that has asked, which keeps the run of that rank.
 func TestLastAnswerIsForgotten(t *testing.T) {
 	for name, last := range map[string]func(s *spawned){
 		"started": func(s *spawned) { s.joined(1); s.joined(0) },

@@ -25,8 +25,8 @@ import (
 // first run judges their ends, and all runs obey the signals of that.
 //
 // All spawned jobs are of the first run, also those that a spawned rank asks for: a run whose ranks have ended is over,
-// whatever they have had started. The supervisor of the first run may wait for one of a run that has begun, and never the
-// other way round: what a spawned job has to tell goes through a goroutine (tell).
+// whatever they have had started. The supervisor of the first run may wait for one of a run that has begun, and never
+// the other way round: what a spawned job has to tell goes through a goroutine (tell).
 
 // spawns are the jobs that the ranks of a job have had started. They are in its first run, and belong to the supervisor
 // of that.
@@ -77,7 +77,7 @@ func (r *run) spawn(rank int, q pmi.Spawn, told func(error)) {
 
 // enter begins the life of a job that a rank of r has asked for. The supervisor of the first run calls it.
 func (s *spawned) enter(r *run, rank int, takes []rankID) {
-	if s.first.policy.phase != working || s.first.leaving || isClosed(s.gone) { // which would use up starts of --respawn
+	if s.first.policy.phase != working || s.first.leaving || isClosed(s.gone) { // it would use up starts of --respawn
 		s.answer(errEnds)
 		return
 	}
@@ -117,17 +117,14 @@ func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
 
 // spawnedJob is what a rank of r has asked for. It has the settings of the program of that rank.
 func (r *run) spawnedJob(s *spawned, rank int, takes []rankID) (*Job, error) {
-	q, number, first := s.want, s.number, s.first.plan
+	q, number, plan := s.want, s.number, s.first.plan
 	spec := slices.IndexFunc(r.plan.Specs, func(spec procs.Spec) bool { return spec.Rank == rank })
 	own := r.job.Apps[r.plan.Specs[spec].App]
-	hosts, before := []place.Host{{Name: first.Host}}, len(first.Specs)
-	if first.Remote {
-		hosts, before = r.hostsLeft(), (first.World+len(first.Layout.Hosts)-1)/len(first.Layout.Hosts)
+	hosts, before := []place.Host{{Name: plan.Host}}, len(plan.Specs)
+	if plan.Remote {
+		hosts, before = r.hostsLeft(), (plan.World+len(plan.Layout.Hosts)-1)/len(plan.Layout.Hosts)
 	}
-	over := len(hosts) // so many hosts have the ranks that were spawned before
-	if len(takes) > 0 && first.Remote {
-		over = len(first.Layout.Hosts)
-	}
+	before += s.first.spawns.ranks() / len(hosts)
 	var at []int
 	if len(takes) > 0 {
 		var err error
@@ -141,10 +138,10 @@ func (r *run) spawnedJob(s *spawned, rank int, takes []rankID) (*Job, error) {
 		app.Path, app.Name, app.Sent = own.Path, own.Name, own.Sent
 	}
 	j := &Job{Options: r.job.Options, Apps: []App{app}, Environ: r.job.Environ, Hosts: hosts, at: at,
-		step:   first.Slurm,
+		step:   plan.Slurm,
 		Agents: r.job.Agents, Stdout: r.job.Stdout, Stderr: r.job.Stderr, Cleaner: r.job.Cleaner, Announced: true,
 		Spawn:  number,
-		Before: before + s.first.spawns.ranks()/over}
+		Before: before}
 	j.Place, j.AllowUnused, j.StdinFor, j.Timeout, j.Stall = place.Request{MapBy: place.Node}, true, "none", 0, Stall{}
 	j.PrintExits, j.Dump, j.Debug = false, "", ""
 	folder := folderOf(number)

@@ -126,7 +126,8 @@ func TestFinalizeWaits(t *testing.T) {
 func TestFinalizeSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	j := run(t, spec{n: 2, role: "finalize with a call left"}, 1)
-	const cause = `^rank 0: mpi: Finalize: a context has ended this rank's Ibarrier of world, which other ranks have not`
+	const cause = `^rank 0: mpi: Finalize: a context has ended this rank's Ibarrier of world, ` +
+		`which other ranks have not`
 	if j.count(cause) != 1 {
 		t.Error("the cause is not there once")
 	}

@@ -278,8 +278,9 @@ func replaceInTurns(w *mpi.Comm) error {
 	}
 }
 
-// fewLaunchers waits until gorun has processes of its own for the first job and for so many starts of a rank, and for no
-// start whose rank has died: a cleaner for each, or where agents start the ranks, on two hosts, an agent with a cleaner.
+// fewLaunchers waits until gorun has processes of its own for the first job and for so many starts of a rank, and for
+// no start whose rank has died. They are a cleaner for each, or where agents start the ranks, on two hosts, an agent
+// with a cleaner.
 func fewLaunchers(starts int) error {
 	parent, _ := proc.Lookup(os.Getppid())
 	launchers := func() (n int) {

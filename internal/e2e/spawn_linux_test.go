@@ -310,7 +310,7 @@ func generations(w *mpi.Comm) error {
 	return talk(inter, 10)
 }
 
-// Ranks that were spawned spawn others. Each job has its folder in --output-dir and in that of reports.
+// Spawned ranks spawn others. Each job has its folder in --output-dir and in the folder of reports.
 func TestSpawnedRanksSpawn(t *testing.T) {
 	t.Parallel()
 	out, report := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "report")

@@ -2,10 +2,10 @@ package procs
 
 import (
 	"fmt"
-	"io"
 	"math/rand"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,48 +21,40 @@ import (
 // startShells starts ranks that run scripts.
 func startShells(t *testing.T, b *Local, scripts ...string) (pids []int) {
 	t.Helper()
+	for rank, script := range scripts {
+		pids = append(pids, startShell(t, b, Spec{Rank: rank}, script))
+	}
+	return pids
+}
+
+// startShell starts a rank that has no input and output.
+func startShell(t *testing.T, b *Local, s Spec, script string) (pid int) {
+	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	for rank, script := range scripts {
-		pid, err := b.Start(&Spec{Rank: rank, Path: "/bin/sh", Argv: []string{"sh", "-c", script},
-			Stdin: null, Stdout: null, Stderr: null, Control: null})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pids = append(pids, pid)
+	s.Path, s.Argv = "/bin/sh", []string{"sh", "-c", script}
+	s.Stdin, s.Stdout, s.Stderr, s.Control = null, null, null, null
+	if pid, err = b.Start(&s); err != nil {
+		t.Fatal(err)
 	}
-	return pids
+	return pid
 }
 
 // Only a lazy rank may wake late, it and what it starts.
 func TestLazy(t *testing.T) {
 	b := NewLocal(2, false, nil)
 	defer b.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
 	for rank, lazy := range []bool{true, false} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = b.Start(&Spec{Rank: rank, Path: "/bin/sh", Argv: []string{"sh", "-c", "cat /proc/self/timerslack_ns"},
-			Lazy: lazy, Env: os.Environ(), Stdin: null, Stdout: w, Stderr: null, Control: null})
-		w.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(r)
-		r.Close()
+		path := filepath.Join(t.TempDir(), "slack")
+		startShell(t, b, Spec{Rank: rank, Lazy: lazy}, "cat /proc/self/timerslack_ns >"+path)
+		<-b.Exits()
+		got, err := os.ReadFile(path)
 		if want := fmt.Sprintln(int(lazySlack)); err != nil || string(got) == want != lazy {
 			t.Errorf("lazy %v: %q, %v", lazy, got, err)
 		}
-		<-b.Exits()
 	}
 }
 
@@ -516,22 +508,13 @@ func TestSpawnedJob(t *testing.T) {
 func TestSpawnedJobLeavesNothing(t *testing.T) {
 	first := NewLocal(1, false, nil)
 	defer first.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
 	const mark = "GORUN_JOB=gorun_of_TestSpawnedJobLeavesNothing"
 	left := func() []proc.Info {
 		return proc.List(func(p proc.Info) bool { return slices.Contains(p.Env(), mark) })
 	}
 	for _, outer := range []*Local{first, nil} {
 		b := NewSpawned(outer, 1, nil)
-		_, err := b.Start(&Spec{Path: "/bin/sh", Argv: []string{"sh", "-c", "setsid sleep 1000 & exit 0"},
-			Env: []string{mark, "PATH=" + os.Getenv("PATH")}, Stdin: null, Stdout: null, Stderr: null, Control: null})
-		if err != nil {
-			t.Fatal(err)
-		}
+		startShell(t, b, Spec{Env: []string{mark, "PATH=" + os.Getenv("PATH")}}, "setsid sleep 1000 & exit 0")
 		<-b.Exits()
 		proc.Eventually(t, "the process that is left", func() bool { return len(left()) == 1 })
 		b.Close()
