@@ -95,6 +95,14 @@ func TestAgainIsAsBefore(t *testing.T) {
 			if k.OutputDir != "/od" {
 				t.Errorf("the output goes to %s", k.OutputDir)
 			}
+			again := k.newRun(p) // what such a rank spawns has the folder of any Spawn
+			again.spawned = &spawned{first: r, origin: r}
+			child, err := (&spawned{first: r, want: pmi.Spawn{Ranks: 1}}).prepare(again, 0, nil)
+			folder := folderOf(r.spawns.number)
+			if err != nil || child.OutputDir != "/od/"+folder ||
+				!slices.Contains(child.Apps[0].Env, "GORUN_CPUPROFILE=/p/"+folder) {
+				t.Errorf("%+v, %v", child, err)
+			}
 		}
 		if name := (&Job{Again: &Again{Ranks: []AgainRank{{Rank: 2, Times: 2}}}}).fileName(0); name != "rank.2.again2" {
 			t.Error(name)

@@ -290,6 +290,9 @@ func (r *run) table(rows []row) (lines []string) {
 		if len(hosts) > 1 {
 			on = ", on the host of each rank"
 		}
+		if rows[len(rows)-1].id.spawn != 0 {
+			on += "; of spawn N in a folder spawn.N of that one"
+		}
 		lines = append(lines, "the goroutines of each rank are in "+filepath.Join(r.job.Dump, "rank.N.goroutines")+on)
 	}
 	return lines

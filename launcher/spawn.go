@@ -118,8 +118,9 @@ func spawnElsewhere(_ int, _ pmi.Spawn, told func(error)) {
 // spawnedJob is what a rank of r has asked for. It has the settings of the program of that rank.
 func (r *run) spawnedJob(s *spawned, rank int, takes []rankID) (*Job, error) {
 	q, number, plan := s.want, s.number, s.first.plan
-	spec := slices.IndexFunc(r.plan.Specs, func(spec procs.Spec) bool { return spec.Rank == rank })
-	own := r.job.Apps[r.plan.Specs[spec].App]
+	o, id := r.origin(), r.job.idOf(rank) // a rank that was started again has folders of its own
+	spec := slices.IndexFunc(o.plan.Specs, func(spec procs.Spec) bool { return spec.Rank == id.rank })
+	own := o.job.Apps[o.plan.Specs[spec].App]
 	hosts, before := []place.Host{{Name: plan.Host}}, len(plan.Specs)
 	if plan.Remote {
 		hosts, before = r.hostsLeft(), (plan.World+len(plan.Layout.Hosts)-1)/len(plan.Layout.Hosts)
@@ -151,8 +152,8 @@ func (r *run) spawnedJob(s *spawned, rank int, takes []rankID) (*Job, error) {
 	env := &j.Apps[0].Env
 	for _, name := range []string{"GORUN_REPORT", "GORUN_CPUPROFILE"} {
 		if dir := cmp.Or((&Job{Environ: own.Env}).variable(name), j.variable(name)); dir != "" {
-			if world := r.origin().job.Spawn; world != 0 { // the rank that asks has a folder of its own
-				dir = strings.TrimSuffix(dir, string(filepath.Separator)+folderOf(world))
+			if o.job.Spawn != 0 { // the rank that asks has a folder of its own
+				dir = strings.TrimSuffix(dir, string(filepath.Separator)+folderOf(o.job.Spawn))
 			}
 			*env = slices.DeleteFunc(*env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
 			*env = append(*env, name+"="+filepath.Join(dir, folder))
@@ -266,10 +267,12 @@ func (l *spawns) begun() iter.Seq[*spawned] {
 	}
 }
 
-// ranks is how many ranks all of them have.
+// ranks is how many ranks all of them have that are not in the places of others, which count where these were.
 func (l *spawns) ranks() (n int) {
 	for _, s := range l.all {
-		n += s.want.Ranks
+		if s.origin == nil {
+			n += s.want.Ranks
+		}
 	}
 	return n
 }

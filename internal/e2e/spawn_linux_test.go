@@ -310,12 +310,12 @@ func generations(w *mpi.Comm) error {
 	return talk(inter, 10)
 }
 
-// Spawned ranks spawn others. Each job has its folder in --output-dir and in the folder of reports.
+// Spawned ranks spawn others. Each job has its folder in --output-dir, and in the folders of reports and profiles.
 func TestSpawnedRanksSpawn(t *testing.T) {
 	t.Parallel()
-	out, report := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "report")
+	out, report, profile := t.TempDir(), t.TempDir(), t.TempDir()
 	run(t, spec{n: 1, role: "spawn", args: []string{"generations", "3"}, env: []string{"GORUN_REPORT=" + report},
-		flags: []string{"--output-dir", out}}, 0)
+		flags: []string{"--output-dir", out, "--cpuprofile", profile}}, 0)
 	for _, job := range []string{"", "spawn.1", "spawn.2", "spawn.3"} {
 		text, err := os.ReadFile(filepath.Join(out, job, "rank.0.out"))
 		if last := string(text) == "the last generation\n"; err != nil || last != (job == "spawn.3") {
@@ -323,6 +323,9 @@ func TestSpawnedRanksSpawn(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(report, job, "report.json")); err != nil {
 			t.Error(err)
+		}
+		if files, _ := filepath.Glob(filepath.Join(profile, job, "*.*")); len(files) == 0 {
+			t.Errorf("there is no profile of %s", job)
 		}
 	}
 }
