@@ -185,7 +185,7 @@ const lazyRanks = 4
 func divide(host cpuset.Host, mode bind.Mode, q place.Request, before, n int) division {
 	cpus := max(1, host.Usable())
 	d := division{host: host, n: n, usable: max(1, host.Usable()-before), over: before+n > cpus,
-		lazy: before+n > lazyRanks*cpus, free: mode == bind.None}
+		lazy: procs.CanBeLazy && before+n > lazyRanks*cpus, free: mode == bind.None}
 	if procs.CanBind && before == 0 {
 		d.sets = bind.Assign(mode, q, host, n)
 	}

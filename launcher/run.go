@@ -275,8 +275,12 @@ func (r *run) announce() {
 		if r.parent != nil {
 			of = " of host " + r.plan.Host
 		}
-		r.say("%d ranks on %d usable %s%s: ranks outnumber CPUs, so a waiting rank gives the CPU away",
-			len(r.plan.Specs), r.plan.CPUs.Usable(), plural(r.plan.CPUs.Usable(), "CPU"), of)
+		late := ""
+		if slices.ContainsFunc(r.plan.Specs, func(s procs.Spec) bool { return s.Lazy }) {
+			late = ", and its timers may be 1 ms late"
+		}
+		r.say("%d ranks on %d usable %s%s: ranks outnumber CPUs, so a waiting rank gives the CPU away%s",
+			len(r.plan.Specs), r.plan.CPUs.Usable(), plural(r.plan.CPUs.Usable(), "CPU"), of, late)
 	}
 	if r.plan.Unfit {
 		r.say("PE=%d: host %s has too few cores for %d %s of so many, so no rank is bound", r.job.Place.PE, r.plan.Host,

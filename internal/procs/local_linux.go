@@ -33,6 +33,9 @@ func bindThread(ids []int) (restore func(), err error) {
 	return func() { unix.SchedSetaffinity(0, &old) }, nil
 }
 
+// CanBeLazy is whether this system has the timer slack that Spec.Lazy asks for.
+const CanBeLazy = true
+
 // lazySlack is how much later than it wants a thread of a lazy rank may be woken. Linux gives threads 50 µs.
 const lazySlack = time.Millisecond
 

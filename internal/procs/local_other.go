@@ -10,6 +10,9 @@ import (
 // CanBind is false outside Linux. A rank learns of gorun's death only by the end of the control socket there.
 const CanBind = false
 
+// CanBeLazy is false outside Linux.
+const CanBeLazy = false
+
 func rankAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func bindThread([]int) (restore func(), err error) { return func() {}, nil }

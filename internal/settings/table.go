@@ -41,6 +41,8 @@ func (s Setting) Long() string {
 	switch {
 	case s.OneOf != nil:
 		return s.Meaning + " One of " + strings.Join(s.OneOf, ", ") + "."
+	case s.Min != "" && s.Max != "":
+		return s.Meaning + " At least " + s.Min + ", at most " + s.Max + "."
 	case s.Max != "":
 		return s.Meaning + " At most " + s.Max + "."
 	case s.Min != "":

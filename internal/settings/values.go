@@ -39,11 +39,11 @@ type Values struct {
 
 	// How long one step of starting up, or of making a connection to another rank, may take. The other process may be
 	// stopped meanwhile, in a debugger for example.
-	Timeout time.Duration `env:"GORUN_TIMEOUT" default:"60s" min:"1ms"`
+	Timeout time.Duration `env:"GORUN_TIMEOUT" default:"60s" min:"1ms" max:"8760h"`
 
 	// How long data sent to another host may stay unanswered before that host counts as failed. This holds for the ranks
 	// there, and for a launcher there.
-	PeerTimeout time.Duration `env:"GORUN_PEER_TIMEOUT" default:"30s" min:"1s"`
+	PeerTimeout time.Duration `env:"GORUN_PEER_TIMEOUT" default:"30s" min:"1s" max:"8760h"`
 
 	// The algorithms of collective calls: operation:algorithm separated by commas, such as allreduce:ring,bcast:chain.
 	// Where one does not fit a call, and for other operations, the table of gorun info --collectives decides. It must be
