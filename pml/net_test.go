@@ -169,7 +169,8 @@ func (n *testNet) linkAll() {
 	n.awaitConnects()
 }
 
-// awaitConnects waits for the goroutines that connect and are not held back.
+// awaitConnects waits for the goroutines that connect and are not held back, and does what they have left because the
+// test wanted the lock: the watcher would.
 func (n *testNet) awaitConnects() {
 	for _, e := range n.engines {
 		for {
@@ -179,7 +180,12 @@ func (n *testNet) awaitConnects() {
 			for _, p := range e.links.peers {
 				waiting = waiting || p != nil && p.connecting && p.err == nil && n.gates[[2]int{e.cfg.Rank, int(p.rank)}] == nil
 			}
+			d := n.devices[e.cfg.Rank]
+			left := !waiting && d.connected
+			d.connected = d.connected && waiting
 			n.mu.Unlock()
+			for left && e.wait.leader == noLeader && e.load.pending != 0 && e.progress() != 0 {
+			}
 			e.unlock()
 			if !waiting {
 				break
@@ -284,9 +290,11 @@ type testDevice struct {
 	own    *transport.RMA // reaches this rank; nil: nothing does
 	wakes  bool           // callers that sleep can be woken
 	polls  int
-	inbox  []transport.Packet // delivered and not polled; guarded by the engine's lock
-	over   chan struct{}      // closed at the end of the test, or of the device
-	once   sync.Once
+	// connected: Connect has returned since awaitConnects has found no goroutine that connects. Guarded by testNet.mu.
+	connected bool
+	inbox     []transport.Packet // delivered and not polled; guarded by the engine's lock
+	over      chan struct{}      // closed at the end of the test, or of the device
+	once      sync.Once
 }
 
 func (d *testDevice) Name() string    { return "test" }
@@ -296,6 +304,11 @@ func (d *testDevice) Connect(ctx context.Context, peer int, _ []byte) (transport
 	d.net.mu.Lock()
 	gate := d.net.gates[[2]int{d.rank, peer}]
 	d.net.mu.Unlock()
+	defer func() {
+		d.net.mu.Lock()
+		d.connected = true
+		d.net.mu.Unlock()
+	}()
 	if gate != nil {
 		select {
 		case err := <-gate:
