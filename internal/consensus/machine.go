@@ -56,6 +56,9 @@ type Machine struct {
 	digit uint // bits of a digit of the tree: digitBits
 	dead  Set  // as this rank knows. It only grows, and never has me
 	gone  Set  // of these, the ranks that have said Left to this rank or to another one
+	ended Set  // of dead, the ranks that have died, and not only left
+	// absent has, of gone ranks that have said so to this rank, the first agreement in which they take no part.
+	absent map[int]uint32
 
 	last    uint32 // the agreement that was decided here last; 0: none
 	decided Value  // of it
@@ -74,7 +77,8 @@ type Machine struct {
 
 // New returns the machine of one of n ranks.
 func New(n, me int) *Machine {
-	return &Machine{me: me, n: n, digit: digitBits, told: none, reports: [2]map[int]Value{{}, {}}}
+	return &Machine{me: me, n: n, digit: digitBits, told: none, absent: map[int]uint32{},
+		reports: [2]map[int]Value{{}, {}}}
 }
 
 // Begin begins the next agreement, to which this rank gives v, and returns its number. The one before is decided.
@@ -104,7 +108,10 @@ func (m *Machine) Messages() []Message {
 
 // Died tells the machine that a rank has died.
 func (m *Machine) Died(rank int) {
-	if rank >= 0 && rank < m.n && rank != m.me && m.dead.Add(rank) {
+	if rank < 0 || rank >= m.n || rank == m.me {
+		return
+	}
+	if fresh := m.dead.Add(rank); m.ended.Add(rank) || fresh {
 		m.step()
 	}
 }
@@ -132,6 +139,11 @@ func (m *Machine) Nudge() {
 			m.send(child, Ask)
 		}
 	})
+	if m.decides() {
+		for rank := range m.knowing {
+			m.send(rank, Ask)
+		}
+	}
 }
 
 // Hear takes a frame of another rank.
@@ -141,7 +153,10 @@ func (m *Machine) Hear(from int, f Frame) {
 		return
 	}
 	if m.dead.Has(from) {
-		if asks { // it lives, and its connection to another rank has broken: it is not to wait for this one
+		switch {
+		case m.gone.Has(from):
+			m.hearGone(from, f)
+		case asks: // it lives, and its connection to another rank has broken: it is not to wait for this one
 			m.send(from, m.farewell())
 		}
 		return
@@ -155,6 +170,7 @@ func (m *Machine) Hear(from int, f Frame) {
 	case f.Kind == Left:
 		m.dead.Add(from)
 		m.gone.Add(from)
+		m.absent[from] = f.Number
 	case f.Kind == Apart:
 		m.dead.Add(from)
 	case asks && f.Number == m.last && m.last > 0:
@@ -168,6 +184,42 @@ func (m *Machine) Hear(from int, f Frame) {
 		m.decide(from, f.Value)
 	}
 	m.step()
+}
+
+// hearGone takes the answer of a rank that has left to the rank that decides. Other ranks have the decision from that.
+// What it has asked is older: it waits for nothing any more.
+func (m *Machine) hearGone(from int, f Frame) {
+	switch {
+	case m.alone, f.Kind != Left && f.Kind != Decision:
+		return
+	case f.Dead.Has(m.me): // a connection has broken, and what it knows does not count here
+		m.absent[from] = 0
+	case f.Kind == Left:
+		m.absent[from] = f.Number
+	case f.Kind == Decision && f.Number == m.begun && m.begun > m.last && m.decides():
+		m.decide(from, f.Value)
+	}
+	m.step()
+}
+
+// decides reports whether no other rank decides, as this one knows.
+func (m *Machine) decides() bool { return m.parent(m.me, m.dead) == none }
+
+// knowing calls yield with the ranks that have left since the last decision and may have one of the agreement after
+// it: they live, and their callers go by it.
+func (m *Machine) knowing(yield func(rank int) bool) {
+	if m.alone {
+		return
+	}
+	for rank := range m.gone.All {
+		from, said := m.absent[rank]
+		if m.decided.Gone.Has(rank) || m.ended.Has(rank) || said && from <= m.last+1 {
+			continue
+		}
+		if !yield(rank) {
+			return
+		}
+	}
 }
 
 // learn takes what another rank knows of deaths.
@@ -202,7 +254,7 @@ func (m *Machine) goAlone() {
 	m.step()
 }
 
-// step reports to the parent, or decides, once all children have reported.
+// step reports to the parent, or decides, once all children have reported, and ranks that have left have no decision.
 func (m *Machine) step() {
 	if m.begun == m.last {
 		return
@@ -225,6 +277,14 @@ func (m *Machine) step() {
 	}
 	switch parent := m.parent(m.me, m.dead); {
 	case parent == none:
+		for rank := range m.knowing {
+			if complete = false; m.asked.Add(rank) {
+				m.send(rank, Ask)
+			}
+		}
+		if !complete {
+			return
+		}
 		v.Dead, v.Gone = m.dead.Clone(), m.gone.Clone()
 		m.decide(none, v)
 	case parent != m.told:
