@@ -116,3 +116,33 @@ func TestFlushCountsWhileAServerWakes(t *testing.T) {
 	}
 	flushes(t, e, "at the end")
 }
+
+// The goroutine that has made a link does what has waited for that: no caller may come for long.
+func TestLinkThatStandsWorks(t *testing.T) {
+	watchdog(t)
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 512, unexpectedMax: 1 << 20})
+	defer n.close()
+	back, gate := [2]int{1, 0}, make(chan error)
+	n.gates[back] = gate
+	s := n.engines[0].Isend(nil, 1, 1, 1, make([]byte, 1000), Standard)
+	r := n.engines[1].Irecv(nil, 1, 0, 1, make([]byte, 1000))
+	n.awaitConnects()
+	n.deliver(1, math.MaxInt) // the READ of what is announced waits for the link
+	gate <- nil
+	for said := false; !said; runtime.Gosched() { // without the engine's lock, which the goroutine would leave to this one
+		n.mu.Lock()
+		said = len(n.wires[back]) > 0
+		n.mu.Unlock()
+	}
+	n.mu.Lock()
+	delete(n.gates, back)
+	n.mu.Unlock()
+	n.awaitConnects()
+	n.deliver(0, math.MaxInt)
+	for what, r := range map[string]*Request{"send": s, "receive": r} {
+		if done, _, err := r.Test(); !done || err != nil {
+			t.Errorf("the %s: done %v, %v", what, done, err)
+		}
+	}
+	n.check(t)
+}
