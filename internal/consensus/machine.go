@@ -56,9 +56,7 @@ type Machine struct {
 	digit uint // bits of a digit of the tree: digitBits
 	dead  Set  // as this rank knows. It only grows, and never has me
 	gone  Set  // of these, the ranks that have said Left to this rank or to another one
-	ended Set  // of dead, the ranks that have died, and not only left
-	// absent has, of gone ranks that have said so to this rank, the first agreement in which they take no part.
-	absent map[int]uint32
+	mute  Set  // of dead, the ranks that have died, or have themselves said to this rank that they have left
 
 	last    uint32 // the agreement that was decided here last; 0: none
 	decided Value  // of it
@@ -67,7 +65,8 @@ type Machine struct {
 	// Of the agreement last+1.
 	own     Value            // what this rank gives; valid if begun is last+1
 	told    int              // the rank that this one has reported to; none: no rank
-	asked   Set              // the ranks that this one has asked
+	asked   Set              // the children that this rank has asked
+	sought  Set              // the ranks that have left and that it has asked
 	reports [2]map[int]Value // what others have reported in last+1, and in the one after
 
 	left  bool // this rank begins no agreement any more
@@ -77,8 +76,7 @@ type Machine struct {
 
 // New returns the machine of one of n ranks.
 func New(n, me int) *Machine {
-	return &Machine{me: me, n: n, digit: digitBits, told: none, absent: map[int]uint32{},
-		reports: [2]map[int]Value{{}, {}}}
+	return &Machine{me: me, n: n, digit: digitBits, told: none, reports: [2]map[int]Value{{}, {}}}
 }
 
 // Begin begins the next agreement, to which this rank gives v, and returns its number. The one before is decided.
@@ -111,7 +109,7 @@ func (m *Machine) Died(rank int) {
 	if rank < 0 || rank >= m.n || rank == m.me {
 		return
 	}
-	if fresh := m.dead.Add(rank); m.ended.Add(rank) || fresh {
+	if fresh := m.dead.Add(rank); m.mute.Add(rank) || fresh {
 		m.step()
 	}
 }
@@ -170,14 +168,14 @@ func (m *Machine) Hear(from int, f Frame) {
 	case f.Kind == Left:
 		m.dead.Add(from)
 		m.gone.Add(from)
-		m.absent[from] = f.Number
+		m.mute.Add(from)
 	case f.Kind == Apart:
 		m.dead.Add(from)
 	case asks && f.Number == m.last && m.last > 0:
 		m.send(from, Decision)
-	case f.Number <= m.last || f.Number > m.last+2: // an answer that comes late, or nonsense
-	case asks && m.left:
+	case asks && m.left && f.Number > m.last:
 		m.send(from, Left)
+	case f.Number <= m.last || f.Number > m.last+2: // an answer that comes late, or nonsense
 	case f.Kind == Report:
 		m.reports[f.Number-m.last-1][from] = f.Value
 	case f.Kind == Decision && f.Number == m.begun:
@@ -187,19 +185,15 @@ func (m *Machine) Hear(from int, f Frame) {
 }
 
 // hearGone takes the answer of a rank that has left to the rank that decides. Other ranks have the decision from that.
-// What it has asked is older: it waits for nothing any more.
+// What it has asked is older: it waits for nothing any more. It says Left to no rank that wants its last decision.
 func (m *Machine) hearGone(from int, f Frame) {
 	switch {
-	case m.alone, f.Kind != Left && f.Kind != Decision:
-		return
-	case f.Dead.Has(m.me): // a connection has broken, and what it knows does not count here
-		m.absent[from] = 0
 	case f.Kind == Left:
-		m.absent[from] = f.Number
-	case f.Kind == Decision && f.Number == m.begun && m.begun > m.last && m.decides():
+		m.mute.Add(from)
+		m.step()
+	case f.Kind == Decision && f.Number == m.begun && m.begun > m.last && !m.alone && m.decides():
 		m.decide(from, f.Value)
 	}
-	m.step()
 }
 
 // decides reports whether no other rank decides, as this one knows.
@@ -212,11 +206,7 @@ func (m *Machine) knowing(yield func(rank int) bool) {
 		return
 	}
 	for rank := range m.gone.All {
-		from, said := m.absent[rank]
-		if m.decided.Gone.Has(rank) || m.ended.Has(rank) || said && from <= m.last+1 {
-			continue
-		}
-		if !yield(rank) {
+		if !m.decided.Gone.Has(rank) && !m.mute.Has(rank) && !yield(rank) {
 			return
 		}
 	}
@@ -278,7 +268,7 @@ func (m *Machine) step() {
 	switch parent := m.parent(m.me, m.dead); {
 	case parent == none:
 		for rank := range m.knowing {
-			if complete = false; m.asked.Add(rank) {
+			if complete = false; m.sought.Add(rank) {
 				m.send(rank, Ask)
 			}
 		}
@@ -298,7 +288,7 @@ func (m *Machine) decide(from int, v Value) {
 	m.learn(v.Dead, v.Gone)
 	waiting := m.reports[0]
 	m.last, m.decided = m.begun, v
-	m.told, m.asked, m.reports = none, nil, [2]map[int]Value{m.reports[1], {}}
+	m.told, m.asked, m.sought, m.reports = none, nil, nil, [2]map[int]Value{m.reports[1], {}}
 	for rank := range waiting {
 		if rank != from && !m.dead.Has(rank) {
 			m.send(rank, Decision)
