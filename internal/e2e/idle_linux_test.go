@@ -24,7 +24,8 @@ const (
 	// mayUse is the processor time that waiting may cost, in seconds a second.
 	mayUse = 0.05
 	// mayUseFull is the same where a rank must poll again and again: for room in a ring, whose reader does not
-	// announce it. A rank that polls without sleeping uses 1.
+	// announce it, and for what libfabric's descriptor does not show (docs/decisions/ofi.md). A rank that polls without
+	// sleeping uses 1.
 	mayUseFull = 0.2
 )
 
@@ -111,12 +112,19 @@ func idle(_ context.Context, w *mpi.Comm) error {
 	if err := recvByte(w, 0); err != nil {
 		return err
 	}
-	from, used := time.Now(), processorTime()
+	used, took := make(chan time.Duration, 1), time.Duration(0)
+	go func() { // neither the beginning nor the message itself, which cost more where memory is new
+		time.Sleep(away / 4)
+		from, before := time.Now(), processorTime()
+		time.Sleep(away / 2)
+		took = time.Since(from)
+		used <- processorTime() - before
+	}()
 	if err := waits[name].wait(w); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	used, took := processorTime()-used, time.Since(from)
-	fmt.Printf("%s of rank %d: used %.4f in %.2f s\n", name, w.Rank(), used.Seconds()/took.Seconds(), took.Seconds())
+	seconds := (<-used).Seconds()
+	fmt.Printf("%s of rank %d: used %.4f in %.2f s\n", name, w.Rank(), seconds/took.Seconds(), took.Seconds())
 	return nil
 }
 
@@ -197,7 +205,7 @@ func useTooMuch(t *testing.T, n int, names, env []string) (which, over []string)
 			t.Errorf("%d of %d ranks report:\n%s", len(m), n-1, j.out.String())
 		}
 		limit := mayUse
-		if names[i] == "full ring" || names[i] == "no credit" {
+		if names[i] == "full ring" || names[i] == "no credit" || slices.Contains(env, "GORUN_TRANSPORTS=ofi") {
 			limit = mayUseFull
 		}
 		fine := len(over)
