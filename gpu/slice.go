@@ -202,7 +202,8 @@ func (s Slice[T]) Err() error {
 // has the memory mapped any more. Memory of [Alloc] is then given back; memory of [Wrap] may be freed by its owner.
 //
 // Errors: mpi.ErrNoMemory for a second Free, and for the zero Slice; mpi.ErrBuffer if a [Win] or a request that is not
-// done has the memory, which can be used on then; mpi.ErrDevice if the driver reports an error.
+// done has the memory, which can be used on then; mpi.ErrDevice if the driver reports an error: memory of Alloc may then
+// be left until the process ends.
 func (s Slice[T]) Free() error {
 	switch {
 	case s.of == nil:
