@@ -24,8 +24,7 @@ const (
 	// mayUse is the processor time that waiting may cost, in seconds a second.
 	mayUse = 0.05
 	// mayUseFull is the same where a rank must poll again and again: for room in a ring, whose reader does not
-	// announce it, and for what libfabric's descriptor does not show (docs/decisions/ofi.md). A rank that polls without
-	// sleeping uses 1.
+	// announce it. A rank that polls without sleeping uses 1.
 	mayUseFull = 0.2
 )
 
@@ -205,7 +204,7 @@ func useTooMuch(t *testing.T, n int, names, env []string) (which, over []string)
 			t.Errorf("%d of %d ranks report:\n%s", len(m), n-1, j.out.String())
 		}
 		limit := mayUse
-		if names[i] == "full ring" || names[i] == "no credit" || slices.Contains(env, "GORUN_TRANSPORTS=ofi") {
+		if names[i] == "full ring" || names[i] == "no credit" {
 			limit = mayUseFull
 		}
 		fine := len(over)
