@@ -443,3 +443,23 @@ func (ranksOf) Host(int) string                  { return "h" }
 func (ranksOf) Exits() <-chan procs.Exit         { return nil }
 func (ranksOf) Close()                           {}
 func (b ranksOf) Signal(_ int, s syscall.Signal) { b.signals = append(b.signals, s) }
+
+// gorun says at the start what it does to ranks that outnumber the CPUs.
+func TestSaysWhatCrowdedRanksGet(t *testing.T) {
+	const crowded = " ranks on 2 usable CPUs: ranks outnumber CPUs, so a waiting rank gives the CPU away"
+	for ranks, want := range map[int]string{2: "", 3: "gorun: 3" + crowded + "\n",
+		9: "gorun: 9" + crowded + ", and its timers may be 1 ms late\n"} {
+		if ranks > 8 && !procs.CanBeLazy {
+			continue
+		}
+		r := runOf(t, &Job{Apps: []App{{Ranks: ranks, Path: "/bin/true", Name: "true"}}}, cpusOf(2))
+		var out bytes.Buffer
+		outlet := stdio.NewOutlet(&out, false, nil)
+		r.streams = stdio.NewTo(outlet, outlet)
+		r.announce()
+		outlet.Flush()
+		if got := out.String(); got != want {
+			t.Errorf("%d ranks: %q, want %q", ranks, got, want)
+		}
+	}
+}
