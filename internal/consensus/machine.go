@@ -191,7 +191,7 @@ func (m *Machine) hearGone(from int, f Frame) {
 	case f.Kind == Left:
 		m.mute.Add(from)
 		m.step()
-	case f.Kind == Decision && f.Number == m.begun && m.begun > m.last && !m.alone && m.decides():
+	case f.Kind == Decision && f.Number == m.begun && m.begun > m.last && m.decides():
 		m.decide(from, f.Value)
 	}
 }
