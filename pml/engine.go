@@ -93,6 +93,7 @@ func New(cfg Config) (*Engine, error) {
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
+	e.pace.glances = e.dev.Facts().Glances
 	e.requests.handles.init()
 	e.requests.fresh = func() *Request {
 		r := cfg.NewRequest()

@@ -40,9 +40,12 @@ type pace struct {
 	poll         time.Duration // for how long: policy.Learn
 	yieldCPU     bool          // policy.YieldCPU, or the link to some peer is hosted (transport.Caps)
 	oneProcessor bool          // GOMAXPROCS is 1
+	glances      bool          // transport.Facts.Glances: a sleep goes on where the look after it finds nothing
 	now          func() time.Time
 
 	busyYields int // in the wait that is under way, in a row: see busyYield
+
+	woken bool // a pace that glances has slept, and nothing has come since
 
 	// Since something has come.
 	looks   int       // that have found nothing
@@ -62,16 +65,30 @@ func (p *pace) spins() bool { return p.policy.Most != 0 && !p.yieldCPU }
 
 // begin is called when a wait begins.
 func (p *pace) begin() {
-	p.busyYields = 0
+	p.busyYields, p.woken = 0, false
 	p.came()
 }
 
+// beginWoken is begin for the watcher, which has slept.
+func (p *pace) beginWoken() {
+	p.begin()
+	p.woken = p.glances
+}
+
 // came is called when something has come.
-func (p *pace) came() { p.looks, p.timed = 0, false }
+func (p *pace) came() {
+	if p.woken {
+		p.learn()
+	}
+	p.looks, p.timed = 0, false
+}
 
 // next is what to do after a look that has found nothing. most is for how long nothing may come. The leader yields; the
 // watcher does not: a computation would keep the processor for its time slice.
 func (p *pace) next(most time.Duration, leads bool) step {
+	if p.woken {
+		return stepPark
+	}
 	if p.looks++; p.looks%spinCheck != 0 && p.spins() && most > 0 {
 		return stepPoll
 	}
@@ -115,8 +132,19 @@ func (p *pace) processorShared() bool { return p.busyYields >= sharedYields }
 
 // hasParked is called when stepPark is done.
 func (p *pace) hasParked() {
-	p.poll = p.policy.Learn(p.poll, p.now().Sub(p.since))
+	if p.woken = p.glances; p.woken {
+		return // whether the sleep has ended the next look tells
+	}
+	p.learn()
 	p.came()
+}
+
+// learn is called at the end of a sleep.
+func (p *pace) learn() {
+	p.woken = false
+	if p.timed { // else it was the watcher's
+		p.poll = p.policy.Learn(p.poll, p.now().Sub(p.since))
+	}
 }
 
 // spinFor is for how long to poll in this wait.

@@ -109,6 +109,53 @@ func TestStepsBeginAnew(t *testing.T) {
 	}
 }
 
+// A sleep that a device has ended for a look goes on after one that finds nothing, the watcher's too. What a look finds
+// begins the wait anew, and the rank polls less in the next one if its sleeps have taken long.
+func TestStepsGlance(t *testing.T) {
+	for _, watches := range []bool{false, true} {
+		clock := &clock{time.Now()}
+		p := newPace(waitpolicy.Spin)
+		p.oneProcessor, p.now, p.glances = false, clock.now, true
+		polls := func() (n int) { // until it parks
+			for p.next(p.poll, !watches) != stepPark {
+				n++
+				clock.t = clock.t.Add(time.Microsecond)
+			}
+			return n
+		}
+		sleep := func() {
+			clock.t = clock.t.Add(10 * time.Millisecond)
+			if watches {
+				p.beginWoken()
+			} else {
+				p.hasParked()
+			}
+		}
+		p.begin()
+		if n := polls(); n < 100 {
+			t.Errorf("it polls %d times before it sleeps", n)
+		}
+		for range 3 {
+			sleep()
+			if n := polls(); n != 0 {
+				t.Errorf("it polls %d times more after a look that has found nothing", n)
+			}
+		}
+		sleep()
+		p.came()
+		want := waitpolicy.Spin.Most
+		if !watches {
+			want = waitpolicy.Spin.Learn(want, 40*time.Millisecond)
+		}
+		if p.poll != want {
+			t.Errorf("watches %t: it polls for %v, want %v", watches, p.poll, want)
+		}
+		if n := polls(); n < 100 {
+			t.Errorf("it polls %d times after something has come", n)
+		}
+	}
+}
+
 // A rank whose goroutines use its processor sleeps soon: each yield takes long. One yield that takes long is nothing:
 // the kernel has run something else meanwhile. What the user has set stays.
 func TestSharedProcessor(t *testing.T) {

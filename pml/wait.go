@@ -518,7 +518,7 @@ func (e *Engine) watch() {
 // attend polls until there is nothing to do and the device is armed, or a caller leads.
 func (e *Engine) attend() {
 	if e.wait.leader == noLeader {
-		e.pace.begin()
+		e.pace.beginWoken()
 	}
 	for idle := 0; e.wait.leader == noLeader && !e.gone; {
 		next := e.look()

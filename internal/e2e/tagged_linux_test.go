@@ -72,7 +72,12 @@ func TestTaggedStopped(t *testing.T) {
 
 func TestTaggedIdle(t *testing.T) {
 	eachTagged(t, func(t *testing.T, env []string) {
-		idles(t, 2, []string{"recv", "probe", "barrier", "large send"}, env...)
+		waits := []string{"recv", "probe", "barrier"}
+		// The provider sockets sends a message whether or not it is received: its sender has 64 MiB to move.
+		if !slices.Contains(env, "GORUN_OFI_PROVIDER=sockets") {
+			waits = append(waits, "large send")
+		}
+		idles(t, 2, waits, env...)
 	})
 }
 

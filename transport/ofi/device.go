@@ -71,14 +71,15 @@ func New(opt Options) (transport.Device, error) {
 	own := transport.Wake{FD: fd, ThreadFD: fd, OnlyArmed: fd >= 0, Notify: d.looks.notifyBy}
 	d.facts = transport.Facts{
 		Tagged:     d,
+		Glances:    true,
 		Wake:       append([]transport.Wake{own}, control.Wake...),
 		Introducer: control.Introducer,
 		Refused:    control.Refused,
 	}
 	if fd >= 0 {
-		d.looks.init(time.Millisecond, 10*time.Millisecond)
+		d.looks.init(time.Millisecond)
 	} else {
-		d.looks.init(100*time.Microsecond, time.Millisecond)
+		d.looks.init(100 * time.Microsecond)
 	}
 	d.opt.Debug("libfabric is opened", "version", libraryVersion(), "library", libraryPath(), "provider", d.own.provider,
 		"registers memory", d.own.registers, "descriptor", fd >= 0, "longest message", d.own.longest)
@@ -153,11 +154,9 @@ func (d *Device) Arm(level transport.Level) bool {
 	if d.closed.Load() || d.reached.some.Load() || len(d.lost) > 0 || d.e.some() {
 		return false
 	}
-	if !d.started {
-		d.started = true
-		d.looks.start()
-	}
+	d.lookAfter()
 	d.slept = true
+	d.looks.thread.Store(level == transport.Thread)
 	if active := d.looks.active.Load(); level == transport.Urgent && !d.armed && d.acted != active {
 		d.acted = active
 		return true
@@ -172,9 +171,25 @@ func (d *Device) Arm(level transport.Level) bool {
 	return d.armed
 }
 
+// lookAfter begins the looks, unless they have begun.
+func (d *Device) lookAfter() {
+	if !d.started {
+		d.started = true
+		d.looks.start()
+	}
+}
+
+// begins is for a rank that begins an operation. libfabric may have to move it yet when the call has ended it, and the
+// rank may not call again.
+func (d *Device) begins() {
+	d.lookAfter()
+	d.looks.acts()
+}
+
 // Disarm is transport.Device's.
 func (d *Device) Disarm() {
 	d.armed = false
+	d.looks.thread.Store(false)
 	d.control.Disarm()
 }
 

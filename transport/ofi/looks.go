@@ -16,18 +16,23 @@ type looks struct {
 	polls  atomic.Uint64                     // written by the caller of Poll alone, as active
 	active atomic.Uint64                     // operations begun, and ended
 	found  atomic.Bool                       // the rank has been found not polling since its last Poll
+	thread atomic.Bool                       // a thread of the rank sleeps, or is about to: from Arm to Disarm
 	timer  *time.Timer
 	least  time.Duration // between two looks, after something has happened
-	most   time.Duration // and in the end
 
 	mu                    sync.Mutex // guards what follows
 	seenPolls, seenActive uint64
-	every                 time.Duration
+	quiet                 time.Time // the first look since something has happened
 	stopped               bool
 }
 
-func (l *looks) init(least, most time.Duration) {
-	l.least, l.most, l.every = least, most, least
+const (
+	lateBy = 8                     // between two looks a lateBy-th passes of the time since something has happened
+	most   = 10 * time.Millisecond // but not more
+)
+
+func (l *looks) init(least time.Duration) {
+	l.least = least
 	l.timer = time.AfterFunc(time.Hour, l.look)
 	l.timer.Stop()
 }
@@ -41,16 +46,18 @@ func (l *looks) look() {
 		return
 	}
 	polls, active := l.polls.Load(), l.active.Load()
-	l.every = min(2*l.every, l.most)
+	now := time.Now()
 	if active != l.seenActive {
-		l.every = l.least
+		l.quiet = now
 	}
 	if polls == l.seenPolls {
 		l.found.Store(true)
-		l.wakeSleepers()
+		if wake := l.wake.Load(); wake != nil {
+			(*wake)(l.thread.Load())
+		}
 	}
 	l.seenPolls, l.seenActive = polls, active
-	l.timer.Reset(l.every)
+	l.timer.Reset(max(l.least, min(now.Sub(l.quiet)/lateBy, most)))
 }
 
 func (l *looks) stop() {

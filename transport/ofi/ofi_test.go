@@ -604,6 +604,41 @@ func TestWakes(t *testing.T) {
 	}
 }
 
+// A rank that has sent something, and makes no call any more, is looked after: libfabric may have it still. So is one
+// whose thread has slept before.
+func TestLooksAfterSends(t *testing.T) {
+	a, b := pair(t)
+	woken := make(chan bool, 1)
+	for _, w := range a.Facts().Wake {
+		w.Notify(func(thread bool) {
+			if !thread {
+				select {
+				case woken <- true:
+				default:
+				}
+			}
+		})
+	}
+	for _, slept := range []bool{false, true} {
+		if slept {
+			until(t, func() bool { return a.Arm(transport.Thread) }, a)
+			a.Disarm()
+		}
+		a.send(1, from(0, 7), nil, false, 1, b)
+		a.poll()
+		select {
+		case <-woken:
+		default:
+		}
+		select {
+		case <-woken:
+		case <-time.After(patience):
+			t.Fatalf("slept before: %t: nobody has it poll", slept)
+		}
+		b.probe(from(0, 7), true, a)
+	}
+}
+
 // The end of a peer's process is reported once, and what is given up then ends.
 func TestPeerDies(t *testing.T) {
 	d, err := open(0, 2, "dies", false)

@@ -118,7 +118,7 @@ func (d *Device) TrySend(rank int32, m transport.Match, buf transport.Mem, _ boo
 	if err != nil {
 		return false, false // Send says why
 	}
-	d.looks.acts()
+	d.begins()
 	tag, _ := transport.PackTag(m.Context, m.Source, m.Tag)
 	return d.e.trySend(to, tag, buf), false
 }
@@ -137,7 +137,7 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 	if err := d.ops.room(cookie); err != nil {
 		return transport.Done, err
 	}
-	d.looks.acts()
+	d.begins()
 	tag, _ := transport.PackTag(m.Context, m.Source, m.Tag)
 	st := d.e.send(to, rank, tag, buf, sync, uint32(cookie))
 	return d.begun(st, uint32(cookie), opSending, rank, buf)
@@ -166,7 +166,7 @@ func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64,
 	if err := d.ops.room(cookie); err != nil {
 		return got, transport.Done, err
 	}
-	d.looks.acts()
+	d.begins()
 	tag, ignore := envelope(m)
 	st, err = d.begun(d.e.receive(tag, ignore, buf, uint32(cookie)), uint32(cookie), opReceiving, max(m.Source, -1), buf)
 	return got, st, err
