@@ -72,7 +72,7 @@ func (p *pace) begin() {
 // beginWoken is begin for the watcher, which has slept.
 func (p *pace) beginWoken() {
 	p.begin()
-	p.woken = p.glances
+	p.wake()
 }
 
 // came is called when something has come.
@@ -87,7 +87,11 @@ func (p *pace) came() {
 // watcher does not: a computation would keep the processor for its time slice.
 func (p *pace) next(most time.Duration, leads bool) step {
 	if p.woken {
-		return stepPark
+		if p.stalled {
+			return stepPark
+		}
+		p.stalled = true
+		return stepStalled
 	}
 	if p.looks++; p.looks%spinCheck != 0 && p.spins() && most > 0 {
 		return stepPoll
@@ -132,12 +136,14 @@ func (p *pace) processorShared() bool { return p.busyYields >= sharedYields }
 
 // hasParked is called when stepPark is done.
 func (p *pace) hasParked() {
-	if p.woken = p.glances; p.woken {
+	if p.wake(); p.woken {
 		return // whether the sleep has ended the next look tells
 	}
 	p.learn()
 	p.came()
 }
+
+func (p *pace) wake() { p.woken, p.stalled = p.glances, false }
 
 // learn is called at the end of a sleep.
 func (p *pace) learn() {

@@ -109,7 +109,8 @@ func TestStepsBeginAnew(t *testing.T) {
 	}
 }
 
-// A sleep that a device has ended for a look goes on after one that finds nothing, the watcher's too. What a look finds
+// A sleep that a device has ended for a look goes on after one that finds nothing, the watcher's too, and after what
+// path.stalled finds: a message for the server of this rank shows itself nowhere else. What a look finds
 // begins the wait anew, and the rank polls less in the next one if its sleeps have taken long.
 func TestStepsGlance(t *testing.T) {
 	for _, watches := range []bool{false, true} {
@@ -117,9 +118,17 @@ func TestStepsGlance(t *testing.T) {
 		p := newPace(waitpolicy.Spin)
 		p.oneProcessor, p.now, p.glances = false, clock.now, true
 		polls := func() (n int) { // until it parks
-			for p.next(p.poll, !watches) != stepPark {
-				n++
-				clock.t = clock.t.Add(time.Microsecond)
+			stalled := 0
+			for s := stepPoll; s != stepPark; clock.t = clock.t.Add(time.Microsecond) {
+				switch s = p.next(p.poll, !watches); s {
+				case stepPoll, stepYield:
+					n++
+				case stepStalled:
+					stalled++
+				}
+			}
+			if stalled != 1 {
+				t.Errorf("%d times something is done about it before it sleeps, want 1", stalled)
 			}
 			return n
 		}
