@@ -209,15 +209,19 @@ func (j *job) wait(code int) *job {
 	return j
 }
 
-// dump has every rank print its goroutines, and ends the job.
+// dump has one rank after the other print its goroutines, while the others stand still, and ends the job.
 func (j *job) dump() {
-	for _, p := range j.processes() {
-		if j.bare || p.Exe() != j.launcher {
-			syscall.Kill(p.PID, syscall.SIGQUIT)
-		}
+	ranks := slices.DeleteFunc(j.processes(), func(p proc.Info) bool { return !j.bare && p.Exe() == j.launcher })
+	for _, p := range ranks {
+		syscall.Kill(p.PID, syscall.SIGSTOP)
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && len(j.processes()) > 0; {
-		time.Sleep(10 * time.Millisecond)
+	for _, p := range ranks {
+		syscall.Kill(p.PID, syscall.SIGQUIT)
+		syscall.Kill(p.PID, syscall.SIGCONT)
+		isHere := func(q proc.Info) bool { return q.PID == p.PID }
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && slices.ContainsFunc(j.processes(), isHere); {
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
 	j.kill()
 }
@@ -283,16 +287,29 @@ func (j *job) nothingLeft() {
 	}
 }
 
-// clip leaves out what does not help: of goroutine dumps all that is not of this module, and the middle of a long text.
+// clip leaves out what does not help: of goroutine dumps all but this module's functions and their arguments, and the
+// middle of a long text.
 func clip(s string) string {
-	const most = 12000
+	most := 12000
 	if strings.Contains(s, "SIGQUIT: quit") {
+		most = 60000
 		blocks := strings.Split(s, "\n\n")
+		goroutine := regexp.MustCompile(`(?m)^goroutine \d+ `)
+		isRegisters := regexp.MustCompile(`(?m)^r(ax|ip|flags) `).MatchString
 		blocks = slices.DeleteFunc(blocks, func(b string) bool {
-			return regexp.MustCompile(`(?m)^goroutine \d+ |^r(ax|ip|flags) `).MatchString(b) &&
-				!strings.Contains(b, "gorun-mpi/mpi")
+			return isRegisters(b) || goroutine.MatchString(b) && !strings.Contains(b, "gorun-mpi/mpi")
 		})
-		s = regexp.MustCompile(`(?m) fp=0x\S+ sp=0x\S+ pc=0x\S+$`).ReplaceAllString(strings.Join(blocks, "\n\n"), "")
+		for i, b := range blocks {
+			if goroutine.MatchString(b) {
+				blocks[i] = regexp.MustCompile(`(?m)^(\t|created by|[a-z./]+\.).*\n?`).ReplaceAllStringFunc(b, func(line string) string {
+					if strings.HasPrefix(line, "github.com/gorun-mpi/mpi") {
+						return strings.TrimPrefix(line, "github.com/gorun-mpi/")
+					}
+					return ""
+				})
+			}
+		}
+		s = strings.Join(blocks, "\n")
 	}
 	if len(s) > most {
 		return s[:most/2] + "\n...\n" + s[len(s)-most/2:]

@@ -194,8 +194,8 @@ func (c *cluster) allocated(t *testing.T) {
 		c.over(c.gorun("exchange", "--", "-H", "n2,n3")).wait(0).exchanges(2)
 		c.gorun("join", "--", "-H", "n1,n4").wait(2).says(`host n4 is not in this Slurm allocation, which has n1,n2,n3`)
 		c.over(c.gorun("abort, others away", "--")).wait(7)
-		c.over(c.gorun("replace in an allocation", "--", "-H", "n1,n2", "--respawn", "1")).wait(0).
-			says(`^rank 1 goes on, new: true, on n2$`, `^rank 0 goes on, new: false, on n1$`)
+		c.over(c.gorun("replace in an allocation", "--", "-H", "n2,n3", "--respawn", "1")).wait(0).
+			says(`^rank 1 goes on, new: true, on n3$`, `^rank 0 goes on, new: false, on n2$`)
 		c.onThePage(t)
 	}
 	for _, e := range endsInAllocation {

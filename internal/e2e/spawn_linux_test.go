@@ -29,7 +29,7 @@ func init() {
 // spawnScenes are what ranks do that spawn others, and what these do: they are of the same program, and have a Parent.
 var spawnScenes = map[string]func(w *mpi.Comm) error{
 	"together": together, "twice": twice, "generations": generations, "fails": spawnFails, "refused": spawnRefused,
-	"child fails": childFails, "outlive one": outliveOne, "spawning is collective": spawnAlike,
+	"child fails": childFails, "outlive one": outliveOne, "outlive two": outliveTwo, "spawning is collective": spawnAlike,
 	"replace": replaceDead, "long lines": longLines, "waits in both worlds": waitInBothWorlds,
 	"dies in Init": childDiesInInit, "dies in Spawn": parentDiesInSpawn, "fails often": spawnFailsOften,
 	"waits for a child": waitForAChild, "finalizes in vain": finalizeInVain,
@@ -593,6 +593,63 @@ func TestRecoveryOfSpawnedRanks(t *testing.T) {
 				j.counts(map[string]int{`the job goes on without it$`: 1})
 			})
 		}
+	}
+}
+
+// outliveTwo: the root of a Spawn dies, which serves the ranks of both sides and would tell of other deaths, and then a
+// caller that no rank has exchanged anything with since. Who waits for that one hears of its end all the same.
+func outliveTwo(w *mpi.Comm) error {
+	const root, second = 0, 2
+	inter, err := mpi.Parent(), error(nil)
+	if inter == nil {
+		if inter, err = mpi.Spawn(w, 2, "", os.Args[1:]); err != nil {
+			return err
+		}
+		switch w.Rank() {
+		case root:
+			for child := range 2 {
+				if _, err := mpi.Recv(inter, []byte{0}, child, tagGo); err != nil {
+					return err
+				}
+			}
+			if _, err := mpi.Recv(w, []byte{0}, second, tagGo); err != nil {
+				return err
+			}
+			die()
+		case second:
+			if err := mpi.Send(w, []byte{0}, root, tagGo); err != nil {
+				return err
+			}
+			if _, err := mpi.Recv(w, []byte{0}, root, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+				return fmt.Errorf("the receive from the root: %w", err)
+			}
+			die()
+		}
+	} else {
+		if err := mpi.Send(inter, []byte{0}, root, tagGo); err != nil {
+			return err
+		}
+		if _, err := mpi.Recv(inter, []byte{0}, second, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+			return fmt.Errorf("the receive from the second rank: %w", err)
+		}
+	}
+	if err := mpi.Barrier(inter); !errors.Is(err, mpi.ErrPeerFailed) {
+		return fmt.Errorf("the barrier: %w", err)
+	}
+	fmt.Println("goes on")
+	return nil
+}
+
+func TestSpawnedRanksOutliveTheRootAndAnother(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ env, flags []string }{
+		"shm": {}, "tcp": {env: []string{"GORUN_TRANSPORTS=tcp"}}, "hosts": {flags: spawnHosts}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, spec{n: 3, role: "spawn", args: []string{"outlive two"}, env: c.env,
+				flags: append([]string{"--enable-recovery"}, c.flags...)}, 137).
+				counts(map[string]int{`^goes on$`: 3, `the job goes on without it$`: 2})
+		})
 	}
 }
 

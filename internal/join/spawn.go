@@ -299,11 +299,16 @@ func asClient(m *rank0.Member, err error) (bootstrap.Client, error) {
 	return m, nil
 }
 
-// followRoot has the engine find out whether rank 0 has ended, when its server is gone.
+// followRoot has the engine find out which ranks have ended, when rank 0's server is gone: nobody tells of an end any
+// more, and a link does.
 func (m *Member) followRoot() {
 	select {
 	case <-m.client.Lost():
-		m.Engine.EnsureLink(0)
+		for rank := range m.Size {
+			if rank != m.Rank {
+				m.Engine.EnsureLink(rank)
+			}
+		}
 	case <-m.ctx.Done():
 	}
 }

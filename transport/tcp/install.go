@@ -89,10 +89,8 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 		own.stop()
 	}
 	s.last = dialled{r.dialed, r.number}
-	s.conn.Store(c)
-	if err := d.set.add(c.fd, c.slot); err != nil {
+	if err := d.letUse(c); err != nil {
 		d.leave(c)
-		s.conn.Store(nil)
 		unix.Close(c.fd)
 		return err
 	}
@@ -109,6 +107,19 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 	}
 	s.changed()
 	return nil
+}
+
+// letUse lets the link send by c, and Poll receive. A send that fills the socket has the set report room, so it waits,
+// for outMu, until c is there.
+func (d *Device) letUse(c *conn) error {
+	d.outMu.Lock()
+	defer d.outMu.Unlock()
+	c.s.conn.Store(c)
+	err := d.set.add(c.fd, c.slot)
+	if err != nil {
+		c.s.conn.Store(nil)
+	}
+	return err
 }
 
 // adopt takes the connection out of the hands of package net.
