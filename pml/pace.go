@@ -45,7 +45,9 @@ type pace struct {
 
 	busyYields int // in the wait that is under way, in a row: see busyYield
 
-	woken bool // a pace that glances has slept, and nothing has come since
+	woken    bool      // a pace that glances has slept, and nothing has come since
+	parkedAt time.Time // of a pace that glances: when it went to sleep
+	wokenAt  time.Time // and when that ended
 
 	// Since something has come.
 	looks   int       // that have found nothing
@@ -72,7 +74,7 @@ func (p *pace) begin() {
 // beginWoken is begin for the watcher, which has slept.
 func (p *pace) beginWoken() {
 	p.begin()
-	p.wake()
+	p.noteWoken()
 }
 
 // came is called when something has come.
@@ -87,11 +89,7 @@ func (p *pace) came() {
 // watcher does not: a computation would keep the processor for its time slice.
 func (p *pace) next(most time.Duration, leads bool) step {
 	if p.woken {
-		if p.stalled {
-			return stepPark
-		}
-		p.stalled = true
-		return stepStalled
+		return p.glance(most, leads)
 	}
 	if p.looks++; p.looks%spinCheck != 0 && p.spins() && most > 0 {
 		return stepPoll
@@ -109,6 +107,7 @@ func (p *pace) next(most time.Duration, leads bool) step {
 		p.last = true
 		return stepYield
 	case quiet >= most:
+		p.parkedAt = now
 		return stepPark
 	case leads && now.Sub(p.yielded) > yieldAfter && !p.policy.YieldCPU: // it may wake a thread, which takes a turn there
 		return stepYield
@@ -116,6 +115,26 @@ func (p *pace) next(most time.Duration, leads bool) step {
 		return stepYieldCPU
 	}
 	return stepPoll
+}
+
+// glanceShare of the sleep before it a glance takes: the steps of a transfer are no events.
+const glanceShare = 128
+
+// glance is next after a sleep, where nothing has come yet.
+func (p *pace) glance(most time.Duration, leads bool) step {
+	now := p.now()
+	switch {
+	case now.Sub(p.wokenAt) < min(most, p.wokenAt.Sub(p.parkedAt)/glanceShare):
+		return stepPoll
+	case !p.stalled:
+		p.stalled = true
+		return stepStalled
+	case leads && p.oneProcessor && !p.last:
+		p.last = true
+		return stepYield
+	}
+	p.parkedAt = now
+	return stepPark
 }
 
 // hasYielded is called when stepYield, which began then, is done. called: other goroutines have called the library
@@ -136,19 +155,24 @@ func (p *pace) processorShared() bool { return p.busyYields >= sharedYields }
 
 // hasParked is called when stepPark is done.
 func (p *pace) hasParked() {
-	if p.wake(); p.woken {
-		return // whether the sleep has ended the next look tells
+	if p.noteWoken(); p.woken {
+		return // whether the sleep has ended the looks tell that follow
 	}
 	p.learn()
 	p.came()
 }
 
-func (p *pace) wake() { p.woken, p.stalled = p.glances, false }
+// noteWoken begins a glance, of a pace that glances.
+func (p *pace) noteWoken() {
+	if p.glances {
+		p.woken, p.stalled, p.last, p.wokenAt = true, false, false, p.now()
+	}
+}
 
 // learn is called at the end of a sleep.
 func (p *pace) learn() {
 	p.woken = false
-	if p.timed { // else it was the watcher's
+	if p.timed { // else it was the watcher's, which begins anew after each sleep
 		p.poll = p.policy.Learn(p.poll, p.now().Sub(p.since))
 	}
 }

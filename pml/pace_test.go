@@ -109,58 +109,85 @@ func TestStepsBeginAnew(t *testing.T) {
 	}
 }
 
-// A sleep that a device has ended for a look goes on after one that finds nothing, the watcher's too, and after what
-// path.stalled finds: a message for the server of this rank shows itself nowhere else. What a look finds
-// begins the wait anew, and the rank polls less in the next one if its sleeps have taken long.
+// A sleep that a device has ended for a look goes on after a glance that finds nothing, of a 128th of the sleep, the
+// watcher's too. In the glance path.stalled is asked once, since a message for the server of this rank shows itself
+// nowhere else, and on the only processor the leader yields. What a look finds begins the wait anew.
 func TestStepsGlance(t *testing.T) {
-	for _, watches := range []bool{false, true} {
+	const slept = 12800 * time.Microsecond
+	for _, c := range []struct {
+		leads, oneProcessor bool
+		want                string
+	}{
+		{true, false, "99x poll, stalled, park"},
+		{true, true, "99x poll, stalled, yield, park"},
+		{false, true, "99x poll, stalled, park"},
+	} {
 		clock := &clock{time.Now()}
 		p := newPace(waitpolicy.Spin)
-		p.oneProcessor, p.now, p.glances = false, clock.now, true
-		polls := func() (n int) { // until it parks
-			stalled := 0
-			for s := stepPoll; s != stepPark; clock.t = clock.t.Add(time.Microsecond) {
-				switch s = p.next(p.poll, !watches); s {
-				case stepPoll, stepYield:
-					n++
-				case stepStalled:
-					stalled++
-				}
+		p.oneProcessor, p.now, p.glances = c.oneProcessor, clock.now, true
+		steps := func() (names []string) { // until it parks
+			for s := stepPoll; s != stepPark; {
+				clock.t = clock.t.Add(time.Microsecond)
+				s = p.next(p.poll, c.leads)
+				names = append(names, s.String())
 			}
-			if stalled != 1 {
-				t.Errorf("%d times something is done about it before it sleeps, want 1", stalled)
-			}
-			return n
+			return names
 		}
 		sleep := func() {
-			clock.t = clock.t.Add(10 * time.Millisecond)
-			if watches {
-				p.beginWoken()
-			} else {
+			clock.t = clock.t.Add(slept)
+			if c.leads {
 				p.hasParked()
+			} else {
+				p.beginWoken()
 			}
 		}
 		p.begin()
-		if n := polls(); n < 100 {
-			t.Errorf("it polls %d times before it sleeps", n)
+		if n := len(steps()); n < 1000 {
+			t.Errorf("it has taken %d steps when it sleeps", n)
 		}
 		for range 3 {
 			sleep()
-			if n := polls(); n != 0 {
-				t.Errorf("it polls %d times more after a look that has found nothing", n)
+			if got := runs(steps()); got != c.want {
+				t.Errorf("leads %t: %s, want %s", c.leads, got, c.want)
 			}
 		}
 		sleep()
 		p.came()
+		if n := len(steps()); n < 1000 {
+			t.Errorf("it has taken %d steps since something has come", n)
+		}
+	}
+}
+
+// A rank learns from its sleeps also where a wait ends without that its own look has found anything, and nothing from the
+// sleeps of the watcher.
+func TestGlancesAreLearned(t *testing.T) {
+	for _, leads := range []bool{true, false} {
+		clock := &clock{time.Now()}
+		p := newPace(waitpolicy.Spin)
+		p.oneProcessor, p.now, p.glances = false, clock.now, true
+		for range 10 {
+			p.begin()
+			for p.next(p.poll, leads) != stepPark {
+				clock.t = clock.t.Add(time.Microsecond)
+			}
+			clock.t = clock.t.Add(100 * time.Millisecond)
+			if leads {
+				p.hasParked()
+				p.next(p.poll, true)
+				p.learn()
+			} else {
+				p.beginWoken()
+				p.next(p.poll, false)
+				p.came()
+			}
+		}
 		want := waitpolicy.Spin.Most
-		if !watches {
-			want = waitpolicy.Spin.Learn(want, 40*time.Millisecond)
+		if leads {
+			want = waitpolicy.Spin.Least
 		}
 		if p.poll != want {
-			t.Errorf("watches %t: it polls for %v, want %v", watches, p.poll, want)
-		}
-		if n := polls(); n < 100 {
-			t.Errorf("it polls %d times after something has come", n)
+			t.Errorf("leads %t: it polls for %v, want %v", leads, p.poll, want)
 		}
 	}
 }

@@ -912,3 +912,61 @@ func TestTakenBeforeTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// A message for the server shows itself nowhere: a rank that sleeps, and that the device has look, starts the server
+// after one look, whoever waits.
+func TestTaggedServerOfARankThatGlances(t *testing.T) {
+	for _, how := range []string{"a call waits", "Done waits", "the rank computes"} {
+		f := looptag.New(0)
+		engines := make([]*Engine, 2)
+		for rank := range engines {
+			e, err := New(Config{Rank: rank, Size: 2, Net: f.Device(rank), Wait: waitpolicy.Spin,
+				Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.pace.glances = true
+			engines[rank] = e
+		}
+		waits := engines[1]
+		started := make(chan bool, 1)
+		waits.StartServer(3, 5, 10, func() { started <- true })
+		ctx, cancel := context.WithCancel(context.Background())
+		r := waits.Irecv(nil, 1, 0, 1, nil)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			switch how {
+			case "a call waits":
+				waits.Recv(ctx, 1, 0, 2, nil)
+			case "Done waits":
+				select {
+				case <-r.Done():
+				case <-ctx.Done():
+				}
+			}
+		}()
+		time.Sleep(50 * time.Millisecond) // it sleeps
+		engines[0].SendToServer(3, 1, 5, []byte{1})
+		looks, limit := 0, time.Now().Add(10*time.Second)
+		for is := false; !is; looks++ {
+			if time.Now().After(limit) {
+				t.Errorf("%s: the server has not been started after %d looks", how, looks)
+				break
+			}
+			waits.sleep.Interrupt()
+			select {
+			case is = <-started:
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		if looks > 100 {
+			t.Errorf("%s: the server is started after %d looks", how, looks)
+		}
+		cancel()
+		<-done
+		for _, e := range engines {
+			e.Close(errOver)
+		}
+	}
+}

@@ -127,6 +127,9 @@ func (w *waitFor) tryLead() bool {
 	}
 	w.e.sleep.Disarm()
 	follow := w.lead()
+	if w.e.pace.woken { // what w waits for was done by another caller, or its context has ended
+		w.e.pace.learn()
+	}
 	w.e.stopLeading()
 	return !follow
 }

@@ -53,7 +53,7 @@ type Facts struct {
 	Introducer *Introducer
 	Offload    *Offload                      // the device can match tags, of messages that come as Caps.Offload says
 	Tagged     Tagged                        // the device does all matching by itself, and makes no links
-	Glances    bool                          // it ends sleeps again and again, so that Poll looks for what it cannot show
+	Glances    bool                          // it ends sleeps again and again, to have one Poll find what it cannot show
 	Via        func(peer int) string         // of a device made of several: which of them has connected peer, or ""
 	Short      func() (Short, []byte, Found) // the next message, where that is had with less than Poll; see short.go
 	Refused    func() uint64                 // connections that did not authenticate; any goroutine may call it

@@ -151,12 +151,23 @@ func (n *notices) take() []notice {
 // Arm implements transport.Device. libfabric does not tell what is urgent: every arrival is shown. A rank that computes
 // and has just begun something, or polled an end, is left to the looks: to arm costs some steps of libfabric.
 func (d *Device) Arm(level transport.Level) bool {
+	armed, sleeper := d.arm(level), uint32(noSleeper)
+	switch {
+	case armed && level == transport.Thread:
+		sleeper = threadSleeps
+	case armed && level == transport.Any:
+		sleeper = goroutineSleeps
+	}
+	d.looks.sleeps.Store(sleeper)
+	return armed
+}
+
+func (d *Device) arm(level transport.Level) bool {
 	if d.closed.Load() || d.reached.some.Load() || len(d.lost) > 0 || d.e.some() {
 		return false
 	}
 	d.lookAfter()
 	d.slept = true
-	d.looks.thread.Store(level == transport.Thread)
 	if active := d.looks.active.Load(); level == transport.Urgent && !d.armed && d.acted != active {
 		d.acted = active
 		return true
@@ -189,7 +200,7 @@ func (d *Device) begins() {
 // Disarm is transport.Device's.
 func (d *Device) Disarm() {
 	d.armed = false
-	d.looks.thread.Store(false)
+	d.looks.sleeps.Store(noSleeper)
 	d.control.Disarm()
 }
 
@@ -213,15 +224,17 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		return 0
 	}
 	d.polls++
-	d.looks.polls.Store(d.polls)
 	if d.reached.some.Load() {
 		d.takeNotices()
 	}
-	woken := d.slept || d.looks.found.Load()
-	if woken {
-		d.slept = false
+	found := d.looks.found.Load()
+	if found {
 		d.looks.found.Store(false)
+	} else {
+		d.looks.polls.Store(d.polls)
 	}
+	woken := d.slept || found
+	d.slept = false
 	if woken || d.polls%controlEach == 0 {
 		d.pollControl()
 	}

@@ -13,12 +13,12 @@ import (
 // receive was posted for leave no completion. Some providers have no descriptor.
 type looks struct {
 	wake   atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
-	polls  atomic.Uint64                     // written by the caller of Poll alone, as active
+	polls  atomic.Uint64                     // but for the first after a look; written by the caller of Poll alone, as active
 	active atomic.Uint64                     // operations begun, and ended
 	found  atomic.Bool                       // the rank has been found not polling since its last Poll
-	thread atomic.Bool                       // a thread of the rank sleeps, or is about to: from Arm to Disarm
+	sleeps atomic.Uint32                     // who: noSleeper …, from Arm to Disarm
 	timer  *time.Timer
-	least  time.Duration // between two looks, after something has happened
+	least  time.Duration // between two looks
 
 	mu                    sync.Mutex // guards what follows
 	seenPolls, seenActive uint64
@@ -27,8 +27,14 @@ type looks struct {
 }
 
 const (
-	lateBy = 8                     // between two looks a lateBy-th passes of the time since something has happened
-	most   = 10 * time.Millisecond // but not more
+	noSleeper = iota
+	goroutineSleeps
+	threadSleeps
+)
+
+const (
+	lateBy = 8                     // a lateBy-th of the time since an operation has begun or ended passes between two looks
+	most   = 20 * time.Millisecond // but not more
 )
 
 func (l *looks) init(least time.Duration) {
@@ -37,7 +43,12 @@ func (l *looks) init(least time.Duration) {
 	l.timer.Stop()
 }
 
-func (l *looks) start() { l.timer.Reset(l.least) }
+func (l *looks) start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quiet = time.Now()
+	l.timer.Reset(l.least)
+}
 
 func (l *looks) look() {
 	l.mu.Lock()
@@ -50,10 +61,10 @@ func (l *looks) look() {
 	if active != l.seenActive {
 		l.quiet = now
 	}
-	if polls == l.seenPolls {
+	if sleeps := l.sleeps.Load(); sleeps != noSleeper || polls == l.seenPolls {
 		l.found.Store(true)
 		if wake := l.wake.Load(); wake != nil {
-			(*wake)(l.thread.Load())
+			(*wake)(sleeps == threadSleeps)
 		}
 	}
 	l.seenPolls, l.seenActive = polls, active

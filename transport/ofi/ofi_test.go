@@ -605,7 +605,7 @@ func TestWakes(t *testing.T) {
 }
 
 // A rank that has sent something, and makes no call any more, is looked after: libfabric may have it still. So is one
-// whose thread has slept before.
+// whose thread has slept before, or would have, had nothing been there.
 func TestLooksAfterSends(t *testing.T) {
 	a, b := pair(t)
 	woken := make(chan bool, 1)
@@ -619,10 +619,26 @@ func TestLooksAfterSends(t *testing.T) {
 			}
 		})
 	}
-	for _, slept := range []bool{false, true} {
-		if slept {
+	for _, before := range []string{"", "it has slept", "it was refused to sleep"} {
+		switch before {
+		case "it has slept":
 			until(t, func() bool { return a.Arm(transport.Thread) }, a)
 			a.Disarm()
+		case "it was refused to sleep":
+			refused := false
+			until(t, func() bool {
+				a.post(from(1, 8), make([]byte, 8), 2)
+				b.send(0, from(1, 8), make([]byte, 8), false, 2)
+				for range 20 { // the other end moves the message
+					b.poll()
+					time.Sleep(time.Millisecond)
+				}
+				if refused = !a.Arm(transport.Thread); !refused {
+					a.Disarm()
+				}
+				a.next(b)
+				return refused
+			}, b)
 		}
 		a.send(1, from(0, 7), nil, false, 1, b)
 		a.poll()
@@ -633,7 +649,7 @@ func TestLooksAfterSends(t *testing.T) {
 		select {
 		case <-woken:
 		case <-time.After(patience):
-			t.Fatalf("slept before: %t: nobody has it poll", slept)
+			t.Fatalf("%s: nobody has it poll", before)
 		}
 		b.probe(from(0, 7), true, a)
 	}
