@@ -299,8 +299,8 @@ func asClient(m *rank0.Member, err error) (bootstrap.Client, error) {
 	return m, nil
 }
 
-// followRoot has the engine find out which ranks have ended, when rank 0's server is gone: nobody tells of an end any
-// more, and a link does.
+// followRoot has the engine find out which ranks have ended, when rank 0's server is gone: then only a link tells of
+// its peer's end.
 func (m *Member) followRoot() {
 	select {
 	case <-m.client.Lost():
